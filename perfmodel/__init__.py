@@ -1,1 +1,45 @@
-"""perfmodel: the formulas of the course, on floats, NumPy arrays and SymPy symbols."""
+"""perfmodel: how fast a large language model can be served, in formulas.
+
+Functions take floats, NumPy arrays or SymPy symbols, in SI base units (byte, second, FLOP/s).
+A multiply-add is 2 FLOPs; rates are dense. Importing this package imports NumPy alone.
+"""
+
+from perfmodel.batching import prefill_interference
+from perfmodel.communication import all_reduce, tensor_parallel_time
+from perfmodel.counts import (
+    Parameters,
+    Parts,
+    active_parameters,
+    decode_flops,
+    linear_parameters,
+    matmul_parameters,
+    parameters,
+    prefill_flops,
+    total_parameters,
+    touched_experts,
+    touched_parameters,
+)
+from perfmodel.deployment import IDEAL, Constants, Deployment, Workload
+from perfmodel.hardware import Accelerator, Link
+from perfmodel.kvcache import (
+    kv_blocks,
+    kv_bytes_per_token,
+    kv_bytes_per_token_per_gpu,
+    kv_capacity_tokens,
+    max_concurrency,
+    peak_activation_bytes,
+    weight_bytes_per_gpu,
+)
+from perfmodel.model import Model
+from perfmodel.quantity import argument_symbols, notation, symbols
+from perfmodel.roofline import (
+    StepTime,
+    attention_equals_linear,
+    decode_time,
+    prefill_time,
+    ridge_point,
+    ridge_tokens,
+    totals_ridge_batch,
+    totals_ridge_context,
+    totals_ridge_prompt,
+)

@@ -1,0 +1,83 @@
+"""The few operations that Python, NumPy and SymPy spell differently, under one name each.
+
+Formulas in this package take floats, NumPy arrays or SymPy symbols. Plain arithmetic works on all
+three; these are the exceptions. SymPy is imported only once a symbol has arrived.
+"""
+
+from functools import reduce
+
+import numpy as np
+
+
+def is_symbolic(*values):
+    """True if any value is a SymPy expression."""
+    return any(hasattr(value, "free_symbols") for value in values)
+
+
+def real(value):
+    """`value`, with integer arrays as float64.
+
+    Products such as batch x context x bytes pass 2**31 at once and 2**63 sometimes, and NumPy
+    integers then wrap without a word (in the browser they have 32 bits). Python's own integers
+    are exact and stay as they are.
+    """
+    if isinstance(value, (list, tuple)):
+        return np.asarray(value, dtype=float)
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return value.astype("float64") if kind in "iu" and kind else value
+
+
+def maximum(first, *others):
+    """Largest of the values, element by element; NaN wins."""
+    if is_symbolic(first, *others):
+        import sympy
+
+        return sympy.Max(first, *others)
+    return reduce(np.maximum, others, first)
+
+
+def minimum(first, *others):
+    """Smallest of the values, element by element; NaN wins."""
+    if is_symbolic(first, *others):
+        import sympy
+
+        return sympy.Min(first, *others)
+    return reduce(np.minimum, others, first)
+
+
+def floor(value):
+    """Largest whole number not above `value`."""
+    if is_symbolic(value):
+        import sympy
+
+        return sympy.floor(value)
+    return np.floor(value)
+
+
+def ceil(value):
+    """Smallest whole number not below `value`."""
+    if is_symbolic(value):
+        import sympy
+
+        return sympy.ceiling(value)
+    return np.ceil(value)
+
+
+def where(condition, yes, no):
+    """`yes` where the condition holds, else `no`; both are evaluated."""
+    if is_symbolic(condition, yes, no):
+        import sympy
+
+        return sympy.Piecewise((yes, condition), (no, True))
+    if isinstance(condition, (bool, np.bool_)):
+        return yes if condition else no
+    return np.where(condition, yes, no)
+
+
+def sqrt(value):
+    """Square root."""
+    if is_symbolic(value):
+        import sympy
+
+        return sympy.sqrt(value)
+    return np.sqrt(value)

@@ -1,0 +1,135 @@
+"""Fields and functions that know their letter, unit and meaning.
+
+The notation table, the SymPy symbols of the derivations and the checks at the door are all made
+from this one description, so they cannot disagree.
+"""
+
+from dataclasses import MISSING, dataclass, field, fields
+
+import numpy as np
+
+from perfmodel._ops import is_symbolic
+
+# Letters of arguments that no dataclass holds.
+ARGUMENTS = {}
+# Functions whose value has a letter of its own; filled by `computed`.
+COMPUTED = []
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One row of the notation table."""
+
+    symbol: str
+    unit: str
+    meaning: str
+    where: str
+
+
+def quantity(symbol, unit, meaning, *, default=MISSING, minimum=None, maximum=None, whole=False):
+    """A dataclass field with a LaTeX letter, a unit, a meaning and the range of its values.
+
+    Without `minimum` the value must be above 0.
+    """
+    metadata = {"symbol": symbol, "unit": unit, "meaning": meaning}
+    return field(default=default, metadata=metadata | {"minimum": minimum, "maximum": maximum, "whole": whole})
+
+
+def computed(symbol, unit):
+    """Decorator: the function's value has this letter and unit; its docstring's first line is the meaning."""
+
+    def mark(function):
+        meaning = function.__doc__.splitlines()[0].rstrip(".")
+        COMPUTED.append(Letter(symbol, unit, meaning, f"{function.__module__}.{function.__name__}"))
+        return function
+
+    return mark
+
+
+def argument(name, symbol, unit, meaning):
+    """Register the letter of a function argument (batch, prompt length, context)."""
+    ARGUMENTS[name] = Letter(symbol, unit, meaning, name)
+
+
+argument("batch", "B", "1", "requests decoded together, on one replica")
+argument("prompt", "S", "token", "prompt tokens of a request")
+argument("output", r"N_{\mathrm{out}}", "token", "output tokens of a request")
+argument("context", "s", "token", "tokens a request has in the KV cache during a decode step")
+
+
+def check_value(owner, name, value, *, minimum=None, maximum=None, whole=False):
+    """Raise ValueError in one line unless `value` is a finite number (or array of them) in its range.
+
+    SymPy symbols and quantities with units pass: they are checked by algebra and by dimension.
+    """
+    if is_symbolic(value) or hasattr(value, "dimensionality"):
+        return
+    if isinstance(value, (int, float)) and (0 if minimum is None else minimum) < value <= (maximum or 1e300):
+        if not isinstance(value, bool) and (not whole or value == int(value)):
+            return  # the common case, without the cost of an array
+    rule = "must be above 0" if minimum is None else f"must be at least {minimum}"
+    if isinstance(value, (bool, str)) or value is None:
+        raise ValueError(f"{owner}: {name}={value!r} is not a number; it {rule}")
+    try:
+        numbers = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{owner}: {name}={value!r} is not a number; it {rule}") from None
+    low = numbers <= 0 if minimum is None else numbers < minimum
+    if not np.all(np.isfinite(numbers)) or np.any(low):
+        raise ValueError(f"{owner}: {name}={value!r} {rule} and finite")
+    if maximum is not None and np.any(numbers > maximum):
+        raise ValueError(f"{owner}: {name}={value!r} must be at most {maximum}")
+    if whole and np.any(numbers != np.floor(numbers)):
+        raise ValueError(f"{owner}: {name}={value!r} must be a whole number")
+
+
+def check_fields(instance):
+    """`check_value` for every quantity of a dataclass instance; call it from `__post_init__`."""
+    owner = f"{type(instance).__name__} {getattr(instance, 'name', '')}".strip()
+    for item in fields(instance):
+        rules = {key: item.metadata.get(key) for key in ("minimum", "maximum", "whole")}
+        if "symbol" in item.metadata:
+            check_value(owner, item.name, getattr(instance, item.name), **rules)
+
+
+def _symbol(letter, whole):
+    import sympy
+
+    return sympy.Symbol(letter, positive=True, **({"integer": True} if whole else {}))
+
+
+def symbols(cls, **given):
+    """An instance of a dataclass whose quantities are SymPy symbols, except those given."""
+    values = {
+        item.name: _symbol(item.metadata["symbol"], item.metadata["whole"])
+        for item in fields(cls)
+        if "symbol" in item.metadata and item.name not in given
+    }
+    return cls(**values, **given)
+
+
+def argument_symbols(*names):
+    """SymPy symbols for arguments, in the order given: ``B, s = argument_symbols("batch", "context")``."""
+    found = tuple(_symbol(ARGUMENTS[name].symbol, whole=False) for name in names)
+    return found[0] if len(found) == 1 else found
+
+
+def notation():
+    """All letters of the package: fields of the dataclasses, arguments, computed quantities.
+
+    Returns
+    -------
+    list of Letter
+    """
+    from perfmodel.deployment import Constants, Deployment
+    from perfmodel.hardware import Accelerator, Link
+    from perfmodel.model import Model
+
+    rows = [
+        Letter(item.metadata["symbol"], item.metadata["unit"], item.metadata["meaning"], f"{cls.__name__}.{item.name}")
+        for cls in (Model, Accelerator, Link, Deployment, Constants)
+        for item in fields(cls)
+        if "symbol" in item.metadata
+    ]
+    return rows + list(ARGUMENTS.values()) + COMPUTED
+
