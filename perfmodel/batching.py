@@ -4,7 +4,7 @@ from perfmodel._ops import real
 from perfmodel.quantity import check_value, computed
 
 
-@computed(r"\Delta", "s")
+@computed("Delta", "s")
 def prefill_interference(batch, output, prefill):
     """time that the prefills of other requests add to each token of mine.
 

@@ -78,14 +78,14 @@ def total_parameters(model):
     return parameters(model).total
 
 
-@computed(r"N_{\mathrm{act}}", "1")
+@computed("N_act", "1")
 def active_parameters(model):
     """parameters of which a token meets all: q of the X experts in each layer, everything else whole."""
     idle = model.layers * (model.experts - model.experts_per_token) * expert_weights(model)
     return parameters(model).total - idle
 
 
-@computed(r"N_{\mathrm{mm}}", "1")
+@computed("N_mm", "1")
 def matmul_parameters(model):
     """weights of the linear layers that multiply one token; neither embedding nor LM head."""
     ffn = model.experts_per_token * expert_weights(model)

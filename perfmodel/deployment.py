@@ -13,13 +13,13 @@ class Constants:
     """What lies between the roofline and a served token. The defaults are the ideal machine."""
 
     bandwidth_efficiency: float = quantity(
-        r"\eta_\beta", "1", "share of the memory bandwidth that kernels reach", default=1, maximum=1
+        "eta_beta", "1", "share of the memory bandwidth that kernels reach", default=1, maximum=1
     )
     flops_efficiency: float = quantity(
-        r"\eta_F", "1", "share of the arithmetic rate that kernels reach", default=1, maximum=1
+        "eta_F", "1", "share of the arithmetic rate that kernels reach", default=1, maximum=1
     )
     step_overhead: float = quantity(
-        r"\theta", "s", "time of a step outside the kernels: scheduler, launches, sampling", default=0, minimum=0
+        "theta", "s", "time of a step outside the kernels: scheduler, launches, sampling", default=0, minimum=0
     )
 
     def __post_init__(self):
@@ -51,7 +51,7 @@ class Deployment:
     )
     data_parallel: int = quantity("r", "1", "replicas, each with all weights", default=1, whole=True)
     weight_bytes: float = quantity("b_w", "byte", "bytes of a weight", default=2)
-    kv_bytes: float = quantity(r"b_{\mathrm{kv}}", "byte", "bytes of an element of the KV cache", default=2)
+    kv_bytes: float = quantity("b_kv", "byte", "bytes of an element of the KV cache", default=2)
     activation_bytes: float = quantity("b_a", "byte", "bytes of an activation", default=2)
     memory_utilization: float = quantity(
         "u", "1", "share of the memory that the engine may use", default=0.9, maximum=1

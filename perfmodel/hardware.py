@@ -10,8 +10,8 @@ class Link:
     """A link between the accelerators of one server, as one of them sees it, in one direction."""
 
     name: str
-    bandwidth: float = quantity(r"\beta_\ell", "byte/s", "bandwidth of a link, one direction, each accelerator")
-    latency: float = quantity(r"\ell", "s", "time of a collective operation that carries nothing", minimum=0)
+    bandwidth: float = quantity("beta_link", "byte/s", "bandwidth of a link, one direction, each accelerator")
+    latency: float = quantity("ell", "s", "time of a collective operation that carries nothing", minimum=0)
 
     def __post_init__(self):
         check_fields(self)
@@ -27,7 +27,7 @@ class Accelerator:
 
     name: str
     memory_capacity: float = quantity("M", "byte", "memory of an accelerator")
-    memory_bandwidth: float = quantity(r"\beta", "byte/s", "memory bandwidth of an accelerator")
+    memory_bandwidth: float = quantity("beta", "byte/s", "memory bandwidth of an accelerator")
     bf16_flops: float = quantity("F", "FLOP/s", "arithmetic rate of an accelerator, dense, at the precision in use")
     fp8_flops: float = 0
     int8_flops: float = 0

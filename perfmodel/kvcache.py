@@ -8,7 +8,7 @@ BLOCK_SIZE = 16  # tokens in a block of the paged cache: vLLM's default on GPUs
 STEP_TOKENS = 8192  # token budget of a step, `max_num_batched_tokens`: vLLM's default for a server on large GPUs
 
 
-@computed(r"\kappa", "byte")
+@computed("kappa", "byte")
 def kv_bytes_per_token(deployment):
     """KV bytes of a token, key and value in all layers, one copy over all accelerators."""
     m = deployment.model

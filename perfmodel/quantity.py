@@ -27,7 +27,7 @@ class Letter:
 
 
 def quantity(symbol, unit, meaning, *, default=MISSING, minimum=None, maximum=None, whole=False):
-    """A dataclass field with a LaTeX letter, a unit, a meaning and the range of its values.
+    """A dataclass field with a letter (as SymPy spells it: `H_kv`, `beta`), a unit, a meaning and the range of its values.
 
     Without `minimum` the value must be above 0.
     """
@@ -53,7 +53,7 @@ def argument(name, symbol, unit, meaning):
 
 argument("batch", "B", "1", "requests decoded together, on one replica")
 argument("prompt", "S", "token", "prompt tokens of a request")
-argument("output", r"N_{\mathrm{out}}", "token", "output tokens of a request")
+argument("output", "N_out", "token", "output tokens of a request")
 argument("context", "s", "token", "tokens a request has in the KV cache during a decode step")
 
 
@@ -132,4 +132,3 @@ def notation():
         if "symbol" in item.metadata
     ]
     return rows + list(ARGUMENTS.values()) + COMPUTED
-

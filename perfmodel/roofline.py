@@ -137,7 +137,7 @@ def ridge_point(deployment):
     return deployment.flops / deployment.bandwidth
 
 
-@computed(r"B^{*}", "1")
+@computed("B_ridge", "1")
 def ridge_tokens(deployment):
     """tokens in a step at which the linear layers leave the memory roof, all experts touched."""
     m = deployment.model
@@ -174,7 +174,7 @@ def totals_ridge_prompt(deployment, causal=True):
     return (sqrt(b**2 + 4 * a * c) - b) / (2 * a)
 
 
-@computed(r"B^{*}_{\Sigma}", "1")
+@computed("B_total", "1")
 def totals_ridge_batch(deployment, context):
     """batch at which all of a decode step's arithmetic takes as long as all of its traffic; infinite if never."""
     weights, (linear, lm_head), (pair, kv) = _slopes(deployment)
@@ -184,7 +184,7 @@ def totals_ridge_batch(deployment, context):
     return where(gap > 0, weights / where(gap > 0, gap, 1), np.inf)
 
 
-@computed(r"s^{*}", "token")
+@computed("s_total", "token")
 def totals_ridge_context(deployment):
     """context beyond which a decode step's arithmetic never outweighs its traffic, at any batch."""
     _, (linear, lm_head), (pair, kv) = _slopes(deployment)
