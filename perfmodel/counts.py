@@ -121,8 +121,8 @@ def touched_parameters(model, tokens):
     return Parts(linear=linear_parameters(model) - sleeping, attention=0, lm_head=lm_head)
 
 
-def prefill_flops(model, prompt, causal=True):
-    """FLOPs of one prompt's prefill: equation `eq-prefill-flops`.
+def prefill_flops(model, prompt, causal=True, prompts=1):
+    """FLOPs of a prefill: equation `eq-prefill-flops`.
 
     A multiply-add is 2 FLOPs. With the causal mask token i attends to i tokens, without it (or in a kernel
     that computes the masked half and throws it away) to all S. Only the last token goes through the LM head.
@@ -133,18 +133,21 @@ def prefill_flops(model, prompt, causal=True):
         Prompt tokens S.
     causal : bool
         Whether the masked half of the scores is skipped.
+    prompts : float, array or symbol
+        Prompts of that length in one pass.
 
     Returns
     -------
     Parts
     """
     check_value("prefill_flops", "prompt", prompt)
-    prompt = real(prompt)
+    check_value("prefill_flops", "prompts", prompts)
+    prompt, prompts = real(prompt), real(prompts)
     pairs = prompt * (prompt + 1) / 2 if causal else prompt**2
     return Parts(
-        linear=2 * matmul_parameters(model) * prompt,
-        attention=4 * pairs * model.heads * model.head_dim * model.layers,
-        lm_head=2 * model.vocab_size * model.hidden_size,
+        linear=2 * matmul_parameters(model) * prompt * prompts,
+        attention=4 * pairs * prompts * model.heads * model.head_dim * model.layers,
+        lm_head=2 * model.vocab_size * model.hidden_size * prompts,
     )
 
 

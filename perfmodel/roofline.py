@@ -66,10 +66,12 @@ class StepTime:
 def _step_time(deployment, flops, traffic, tokens):
     """Work shared by t accelerators, each with its own two roofs; `traffic` is already per accelerator."""
     rate = deployment.tensor_parallel * deployment.flops
-    seconds = deployment.bandwidth
+    bytes_per_second = deployment.bandwidth
     return StepTime(
         compute=Parts(flops.linear / rate, flops.attention / rate, flops.lm_head / rate),
-        memory=Parts(traffic.linear / seconds, traffic.attention / seconds, traffic.lm_head / seconds),
+        memory=Parts(
+            traffic.linear / bytes_per_second, traffic.attention / bytes_per_second, traffic.lm_head / bytes_per_second
+        ),
         communication=tensor_parallel_time(deployment, tokens),
         overhead=deployment.constants.step_overhead,
     )
@@ -86,8 +88,8 @@ def _traffic(deployment, tokens, kv_tokens):
     )
 
 
-def prefill_time(deployment, prompt, causal=True):
-    """Time to prefill one prompt: equation `eq-prefill-time`.
+def prefill_time(deployment, prompt, causal=True, prompts=1):
+    """Time of a prefill: equation `eq-prefill-time`.
 
     Weights are read once, the KV cache of the prompt is written once; keys and values are read from
     on-chip memory as the kernel tiles them, and not counted again.
@@ -98,6 +100,8 @@ def prefill_time(deployment, prompt, causal=True):
         Prompt tokens S.
     causal : bool
         Whether attention skips the masked half.
+    prompts : float, array or symbol
+        Prompts of that length in one pass.
 
     Returns
     -------
@@ -105,9 +109,9 @@ def prefill_time(deployment, prompt, causal=True):
         Seconds.
     """
     check_value("prefill_time", "prompt", prompt)
-    prompt = real(prompt)
-    flops = prefill_flops(deployment.model, prompt, causal)
-    return _step_time(deployment, flops, _traffic(deployment, prompt, prompt), prompt)
+    flops = prefill_flops(deployment.model, prompt, causal, prompts)
+    tokens = real(prompt) * real(prompts)
+    return _step_time(deployment, flops, _traffic(deployment, tokens, tokens), tokens)
 
 
 def decode_time(deployment, batch, context):
