@@ -13,7 +13,7 @@ from perfmodel.deployment import Constants
 from perfmodel.hardware import Accelerator, Link
 from perfmodel.model import Model
 
-KINDS = ("models", "accelerators", "links", "constants", "measurements")
+KINDS = ("model", "accelerator", "link", "constants", "measurements")
 _ABOUT = ("source", "date", "kind", "note")
 _PREFIXES = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "m": -3, "u": -6, "n": -9}
 _UNITS = ("1", "s", "B", "B/s", "FLOP/s", "OP/s")
@@ -38,7 +38,8 @@ def si(value, unit):
 def _read(kind):
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r} must be one of {', '.join(KINDS)}")
-    return tomllib.loads((files("perfmodel") / "data" / f"{kind}.toml").read_text(encoding="utf-8"))
+    file = files("perfmodel") / "data" / (kind.removesuffix("s") + "s.toml")
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def nearest(name, known):
@@ -50,9 +51,7 @@ def nearest(name, known):
 def _entry(kind, name):
     entries = _read(kind)
     if name not in entries:
-        raise ValueError(
-            f"{kind[:-1]} {name!r} is unknown; nearest: {nearest(name, entries)}; known: {', '.join(entries)}"
-        )
+        raise ValueError(f"{kind} {name!r} is unknown; nearest: {nearest(name, entries)}; known: {', '.join(entries)}")
     return entries[name]
 
 
@@ -70,19 +69,19 @@ def _values(kind, name):
 @cache
 def model(name):
     """A shipped `Model`; an unknown name raises ValueError and names the nearest."""
-    return Model(name=name, **{field: value for field, value in _entry("models", name).items() if field not in _ABOUT})
+    return Model(name=name, **{field: value for field, value in _entry("model", name).items() if field not in _ABOUT})
 
 
 @cache
 def link(name):
     """A shipped `Link`; an unknown name raises ValueError and names the nearest."""
-    return Link(name=name, **_values("links", name))
+    return Link(name=name, **_values("link", name))
 
 
 @cache
 def accelerator(name):
     """A shipped `Accelerator` with its link; an unknown name raises ValueError and names the nearest."""
-    return Accelerator(name=name, link=link(_entry("accelerators", name)["link"]), **_values("accelerators", name))
+    return Accelerator(name=name, link=link(_entry("accelerator", name)["link"]), **_values("accelerator", name))
 
 
 @cache
@@ -125,7 +124,7 @@ def provenance(kind):
     rows = []
     for name, entry in _read(kind).items():
         for field, item in entry.items():
-            if kind == "models" and field not in _ABOUT:
+            if kind == "model" and field not in _ABOUT:
                 item = entry | {"value": item, "unit": "1"}
             if isinstance(item, dict):
                 value = si(item["value"], item["unit"])
