@@ -55,10 +55,13 @@ def execute(pages, folder):
         except KeyError:
             todo.append((page, notebook))
 
+    # Every kernel would warn that its channel on this machine is not encrypted.
+    options = {"extra_arguments": ["--IPKernelApp.log_level=ERROR"]}
+
     def one(item):
         page, notebook = item
         try:
-            return single_nb_execution(notebook, str(page.parent), SECONDS_PER_CELL, allow_errors=False)
+            return single_nb_execution(notebook, str(page.parent), SECONDS_PER_CELL, allow_errors=False, **options)
         except Exception as error:  # the kernel did not start, or died
             return error
 

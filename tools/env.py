@@ -21,12 +21,8 @@ STAMP = VENV / "installed.json"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 GROUPS = ("book", "lab", "test")  # each holds the ones before it
 OLDEST, BEYOND = (3, 11), (3, 15)  # requires-python
-BROWSERS = (
-    "chromium",
-    "google-chrome",
-    "chromium-browser",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-)
+MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
+BROWSERS = ("chromium", "google-chrome", "chromium-browser", MAC)
 
 
 def digest(*paths):
@@ -51,10 +47,8 @@ def debian(*packages):
 
 def chromium():
     """Path of the Chromium that the browser tests drive: the one CHROMIUM names, or the system's; None without."""
-    return next(
-        filter(None, map(shutil.which, (os.environ.get("CHROMIUM", ""), *BROWSERS))),
-        None,
-    )
+    names = (os.environ.get("CHROMIUM", ""), *BROWSERS)
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def create():
@@ -65,14 +59,7 @@ def create():
         sys.exit(f"{sys.executable} cannot make virtual environments: {remedy}")
     print(f"Making .venv with Python {sys.version.split()[0]}", flush=True)
     venv.EnvBuilder(clear=True, with_pip=True, symlinks=os.name != "nt").create(VENV)
-    pip = (
-        BIN / "python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    )
+    pip = (BIN / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check")
     run(*pip, "--require-hashes", "--only-binary=:all:", "-r", "locks/uv.txt")
 
 
@@ -89,27 +76,11 @@ def install(group):
         create()
         have = {}
     installed = have.get("groups", [])
-    uv = (
-        BIN / "python",
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        BIN / "python",
-    )
+    uv = (BIN / "python", "-m", "uv", "pip", "install", "--quiet", "--python", BIN / "python")
     never = {"UV_PYTHON_DOWNLOADS": "never"}
     if group not in installed:
         print(f"Installing the packages of locks/{group}.txt", flush=True)
-        run(
-            *uv,
-            "--require-hashes",
-            "--only-binary=:all:",
-            "-r",
-            f"locks/{group}.txt",
-            **never,
-        )
+        run(*uv, "--require-hashes", "--only-binary=:all:", "-r", f"locks/{group}.txt", **never)
         installed = list(GROUPS[: GROUPS.index(group) + 1])
     if have.get("project") != wanted["project"]:
         run(*uv, "--no-deps", "--no-build-isolation", "--editable", ".", **never)
