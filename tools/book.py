@@ -40,6 +40,21 @@ def chapters():
     return sorted(page for page in files("book", ".md") if page.read_text("utf8").startswith("---\njupytext:"))
 
 
+def docname(page):
+    """Sphinx's name of a page: its path from the root, without the suffix."""
+    return page.relative_to(ROOT).with_suffix("").as_posix()
+
+
+def code():
+    """What the numbers of every chapter depend on, besides the chapter's own cells."""
+    return [*files("perfmodel", ".py", ".toml"), *files("book", ".csv", ".bib"), ROOT / "locks/book.txt"]
+
+
+def execution_cache():
+    """Folder of the executed chapters."""
+    return BUILD / "execution" / digest(code())[:16]
+
+
 def execute(pages, folder):
     """Execute the chapters that the cache lacks, as many at once as there are cores; return what went wrong."""
     from jupyter_cache import get_cache
@@ -116,8 +131,7 @@ def main():
     args = parser.parse_args()
 
     pages = files("book", ".md")
-    code = [*files("perfmodel", ".py", ".toml"), *files("book", ".csv", ".bib"), ROOT / "locks/book.txt"]
-    frame = {*code, *files("book"), *(ROOT / name for name in ("_config.yml", "_toc.yml", "tools/book.py"))}
+    frame = {*code(), *files("book"), *(ROOT / name for name in ("_config.yml", "_toc.yml", "tools/book.py"))}
     frame.difference_update(pages)
     now = {"pages": digest(pages), "frame": digest(frame, *sorted(map(str, pages)))}
     last = json.loads(STAMP.read_text()) if STAMP.exists() else {}
@@ -127,7 +141,7 @@ def main():
     done = last.items() >= now.items() and (last["full"] or not args.full) and not args.fresh
     if not done:
         STAMP.unlink(missing_ok=True)
-        cache = BUILD / "execution" / digest(code)[:16]
+        cache = execution_cache()
         for old in cache.parent.glob("*"):
             if args.fresh or old != cache:
                 shutil.rmtree(old)
