@@ -5,12 +5,13 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NoReturn
 
 from perfmodel import data
 from perfmodel.deployment import IDEAL, Deployment, Workload
 from perfmodel.format import fmt
 from perfmodel.model import Model
-from perfmodel.served import estimate
+from perfmodel.served import Estimate, estimate
 
 PRECISIONS = {"bf16": 2, "fp8": 1, "int8": 1}
 
@@ -37,11 +38,11 @@ fields of --json (seconds, bytes, tokens; of one replica unless it says otherwis
 class Parser(argparse.ArgumentParser):
     """Errors in one line, exit status 2."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         self.exit(2, f"perfmodel: {message}\n")
 
 
-def count(text):
+def count(text: str) -> int:
     """A whole number above 0."""
     try:
         value = int(text)
@@ -52,7 +53,7 @@ def count(text):
     return value
 
 
-def parser():
+def parser() -> Parser:
     """The argument parser."""
     top = Parser(prog="perfmodel", description="How fast a large language model can be served.", allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
@@ -82,14 +83,14 @@ def parser():
     return top
 
 
-def read_model(name):
+def read_model(name: str) -> Model:
     """A shipped model by name, or a config.json by path."""
     if name not in data.names("model") and (Path(name).exists() or Path(name).name != name or name.endswith(".json")):
         return Model.from_hf_config(name)
     return data.model(name)
 
 
-def run(args):
+def run(args: argparse.Namespace) -> str:
     """Carry out `estimate`; returns the text to print."""
     accelerator = data.accelerator(args.accelerator)
     deployment = Deployment(
@@ -113,7 +114,7 @@ def run(args):
     return table(deployment, workload, result, args.ideal)
 
 
-def table(deployment, workload, result, ideal):
+def table(deployment: Deployment, workload: Workload, result: Estimate, ideal: bool) -> str:
     """The estimate for a person."""
     gpus = deployment.tensor_parallel * deployment.data_parallel
     usable = deployment.accelerator.memory_capacity * deployment.memory_utilization
@@ -144,7 +145,7 @@ def table(deployment, workload, result, ideal):
     return "\n".join(f"{name:<16}{text}".rstrip() for name, text in rows)
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Entry point. Bad input is one line on stderr and exit status 2."""
     top = parser()
     try:

@@ -5,16 +5,19 @@ three; these are the exceptions. SymPy is imported only once a symbol has arrive
 """
 
 from functools import reduce
+from typing import Any, TypeAlias
 
 import numpy as np
 
+Value: TypeAlias = Any  # a float, a NumPy array or a SymPy expression: what a formula takes and returns
 
-def is_symbolic(*values):
+
+def is_symbolic(*values: Value) -> bool:
     """True if any value is a SymPy expression."""
     return any(hasattr(value, "free_symbols") for value in values)
 
 
-def real(value):
+def real(value: Value) -> Value:
     """`value`, with integer arrays as float64.
 
     Products such as batch x context x bytes pass 2**31 at once and 2**63 sometimes, and NumPy
@@ -27,7 +30,7 @@ def real(value):
     return value.astype("float64") if kind in "iu" and kind else value
 
 
-def maximum(first, *others):
+def maximum(first: Value, *others: Value) -> Value:
     """Largest of the values, element by element; NaN wins."""
     if is_symbolic(first, *others):
         import sympy
@@ -36,7 +39,7 @@ def maximum(first, *others):
     return reduce(np.maximum, others, first)
 
 
-def minimum(first, *others):
+def minimum(first: Value, *others: Value) -> Value:
     """Smallest of the values, element by element; NaN wins."""
     if is_symbolic(first, *others):
         import sympy
@@ -45,7 +48,7 @@ def minimum(first, *others):
     return reduce(np.minimum, others, first)
 
 
-def floor(value):
+def floor(value: Value) -> Value:
     """Largest whole number not above `value`."""
     if is_symbolic(value):
         import sympy
@@ -54,7 +57,7 @@ def floor(value):
     return np.floor(value)
 
 
-def ceil(value):
+def ceil(value: Value) -> Value:
     """Smallest whole number not below `value`."""
     if is_symbolic(value):
         import sympy
@@ -63,7 +66,7 @@ def ceil(value):
     return np.ceil(value)
 
 
-def where(condition, yes, no):
+def where(condition: Value, yes: Value, no: Value) -> Value:
     """`yes` where the condition holds, else `no`; both are evaluated."""
     if is_symbolic(condition, yes, no):
         import sympy
@@ -74,7 +77,7 @@ def where(condition, yes, no):
     return np.where(condition, yes, no)
 
 
-def sqrt(value):
+def sqrt(value: Value) -> Value:
     """Square root."""
     if is_symbolic(value):
         import sympy

@@ -1,11 +1,11 @@
 """What requests cost each other when prefill and decode share the same accelerators."""
 
-from perfmodel._ops import real
+from perfmodel._ops import Value, real
 from perfmodel.quantity import check_value, computed
 
 
 @computed("Delta", "s")
-def prefill_interference(batch, output, prefill):
+def prefill_interference(batch: Value, output: Value, prefill: Value) -> Value:
     """time that the prefills of other requests add to each token of mine.
 
     A closed loop of B requests, out of step with one another: while I decode N_out - 1 times, each of the

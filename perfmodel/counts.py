@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from perfmodel._ops import real
+from perfmodel._ops import Value, real
+from perfmodel.model import Model
 from perfmodel.quantity import check_value, computed
 
 
@@ -10,15 +11,15 @@ from perfmodel.quantity import check_value, computed
 class Parameters:
     """Parameters of a model by part."""
 
-    embedding: float
-    attention: float
-    ffn: float
-    router: float
-    norms: float
-    lm_head: float
+    embedding: Value
+    attention: Value
+    ffn: Value
+    router: Value
+    norms: Value
+    lm_head: Value
 
     @property
-    def total(self):
+    def total(self) -> Value:
         """All parameters; a tied LM head is the embedding table and counts once."""
         return self.embedding + self.attention + self.ffn + self.router + self.norms + self.lm_head
 
@@ -27,17 +28,17 @@ class Parameters:
 class Parts:
     """FLOPs or bytes of one step: linear layers, attention over the cache, LM head."""
 
-    linear: float
-    attention: float
-    lm_head: float
+    linear: Value
+    attention: Value
+    lm_head: Value
 
     @property
-    def total(self):
+    def total(self) -> Value:
         """Sum over the parts."""
         return self.linear + self.attention + self.lm_head
 
 
-def parameters(model):
+def parameters(model: Model) -> Parameters:
     """Count all parameters by part.
 
     Returns
@@ -57,55 +58,55 @@ def parameters(model):
     )
 
 
-def attention_weights(model):
+def attention_weights(model: Model) -> Value:
     """Weights of one layer's attention: query and output d x H_q D each, key and value d x H_kv D each."""
     return 2 * model.hidden_size * model.head_dim * (model.heads + model.kv_heads)
 
 
-def expert_weights(model):
+def expert_weights(model: Model) -> Value:
     """Weights of one feed-forward network, or of one expert: `ffn_matrices` matrices d x d_ff."""
     return model.ffn_matrices * model.hidden_size * model.ffn_size
 
 
-def router_weights(model):
+def router_weights(model: Model) -> Value:
     """Weights of one layer's router, d x X; a dense layer has none."""
     return 0 if model.experts == 1 else model.hidden_size * model.experts
 
 
 @computed("N", "1")
-def total_parameters(model):
+def total_parameters(model: Model) -> Value:
     """parameters of the model, all experts counted."""
     return parameters(model).total
 
 
 @computed("N_act", "1")
-def active_parameters(model):
+def active_parameters(model: Model) -> Value:
     """parameters of which a token meets all: q of the X experts in each layer, everything else whole."""
     idle = model.layers * (model.experts - model.experts_per_token) * expert_weights(model)
     return parameters(model).total - idle
 
 
 @computed("N_mm", "1")
-def matmul_parameters(model):
+def matmul_parameters(model: Model) -> Value:
     """weights of the linear layers that multiply one token; neither embedding nor LM head."""
     ffn = model.experts_per_token * expert_weights(model)
     return model.layers * (attention_weights(model) + ffn + router_weights(model))
 
 
-def linear_parameters(model):
+def linear_parameters(model: Model) -> Value:
     """Weights that the linear layers of all tokens together may read: all experts, norms; no embedding, no LM head."""
     p = parameters(model)
     return p.attention + p.ffn + p.router + p.norms
 
 
 @computed("E", "1")
-def touched_experts(model, tokens):
+def touched_experts(model: Model, tokens: Value) -> Value:
     """experts of a layer that at least one token of the step visits, on average, under uniform routing."""
     idle = (1 - model.experts_per_token / model.experts) ** real(tokens) if model.experts != 1 else 0
     return model.experts * (1 - idle)
 
 
-def touched_parameters(model, tokens):
+def touched_parameters(model: Model, tokens: Value) -> Parts:
     """Parameters read from memory in one forward pass over `tokens` tokens.
 
     Each weight is read once for the whole step; of the experts only those that a token visits. The embedding
@@ -121,7 +122,7 @@ def touched_parameters(model, tokens):
     return Parts(linear=linear_parameters(model) - sleeping, attention=0, lm_head=lm_head)
 
 
-def prefill_flops(model, prompt, causal=True, prompts=1):
+def prefill_flops(model: Model, prompt: Value, causal: bool = True, prompts: Value = 1) -> Parts:
     """FLOPs of a prefill: equation `eq-prefill-flops`.
 
     A multiply-add is 2 FLOPs. With the causal mask token i attends to i tokens, without it (or in a kernel
@@ -151,7 +152,7 @@ def prefill_flops(model, prompt, causal=True, prompts=1):
     )
 
 
-def decode_flops(model, batch, context):
+def decode_flops(model: Model, batch: Value, context: Value) -> Parts:
     """FLOPs of one decode step: B tokens, each attending to a context of s tokens.
 
     Returns

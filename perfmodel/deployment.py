@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from perfmodel._ops import is_symbolic
+from perfmodel._ops import Value, is_symbolic
 from perfmodel.hardware import Accelerator, Link
 from perfmodel.model import Model
 from perfmodel.quantity import check_fields, quantity
@@ -22,7 +22,7 @@ class Constants:
         "theta", "s", "time of a step outside the kernels: scheduler, launches, sampling", default=0, minimum=0
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
 
@@ -59,7 +59,7 @@ class Deployment:
     compute: str = "bf16"
     constants: Constants = IDEAL
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
         self.accelerator.flops(self.compute)
         model, t = self.model, self.tensor_parallel
@@ -76,12 +76,12 @@ class Deployment:
             )
 
     @property
-    def flops(self):
+    def flops(self) -> Value:
         """Arithmetic rate that kernels reach on one accelerator, in FLOP/s."""
         return self.constants.flops_efficiency * self.accelerator.flops(self.compute)
 
     @property
-    def bandwidth(self):
+    def bandwidth(self) -> Value:
         """Memory bandwidth that kernels reach on one accelerator, in byte/s."""
         return self.constants.bandwidth_efficiency * self.accelerator.memory_bandwidth
 
@@ -94,7 +94,7 @@ class Workload:
     output: int
     batch: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         from perfmodel.quantity import check_value
 
         check_value("Workload", "prompt", self.prompt, minimum=1, whole=True)
@@ -102,11 +102,11 @@ class Workload:
         check_value("Workload", "batch", self.batch, minimum=1, whole=True)
 
     @property
-    def context(self):
+    def context(self) -> float:
         """Mean context of a decode step in tokens: step j of N_out - 1 reads S + j tokens, so S + N_out / 2."""
         return self.prompt + self.output / 2
 
     @property
-    def total(self):
+    def total(self) -> int:
         """Tokens that a finished request holds in the KV cache: what has to be reserved."""
         return self.prompt + self.output

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from perfmodel._ops import Value
 from perfmodel.quantity import check_fields, quantity
 
 
@@ -13,7 +14,7 @@ class Link:
     bandwidth: float = quantity("beta_link", "byte/s", "bandwidth of a link, one direction, each accelerator")
     latency: float = quantity("ell", "s", "time of a collective operation that carries nothing", minimum=0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
 
@@ -33,10 +34,10 @@ class Accelerator:
     int8_flops: float = 0
     link: Link | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
 
-    def flops(self, compute):
+    def flops(self, compute: str) -> Value:
         """Dense arithmetic rate in FLOP/s at the precision `compute`: "bf16", "fp8" or "int8".
 
         Raises

@@ -1,8 +1,11 @@
 """The shape of a decoder-only transformer: what has to be known to count its work."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
+from typing import Any
 
-from perfmodel._ops import is_symbolic
+from perfmodel._ops import Value, is_symbolic
 from perfmodel.quantity import check_fields, quantity
 
 
@@ -38,7 +41,7 @@ class Model:
     norms: int = 2  # normalisation weights of width d in a layer; one more follows the last layer
     tied_embeddings: bool = False  # the LM head is the embedding table
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_fields(self)
         if is_symbolic(self.heads, self.kv_heads, self.experts, self.experts_per_token):
             return
@@ -53,7 +56,9 @@ class Model:
             )
 
     @classmethod
-    def of_size(cls, name, parameters, *, layers, heads, kv_heads, head_dim):
+    def of_size(
+        cls, name: str, parameters: Value, *, layers: Value, heads: Value, kv_heads: Value, head_dim: Value
+    ) -> "Model":
         """A dense model known by its parameter count N and the shape of its attention alone.
 
         All N parameters multiply every token, as the rule "2 N FLOPs a token" has it: there is no
@@ -81,7 +86,7 @@ class Model:
         )
 
     @classmethod
-    def from_hf_config(cls, config):
+    def from_hf_config(cls, config: str | PathLike[str] | Mapping[str, Any]) -> "Model":
         """Read a Hugging Face `config.json` (a path or a mapping): see `perfmodel.hf.model_from_config`."""
         from perfmodel.hf import model_from_config
 

@@ -4,16 +4,21 @@ The notation table, the SymPy symbols of the derivations and the checks at the d
 from this one description, so they cannot disagree.
 """
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
 
 import numpy as np
 
-from perfmodel._ops import is_symbolic
+from perfmodel._ops import Value, is_symbolic
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 # Letters of arguments that no dataclass holds.
-ARGUMENTS = {}
+ARGUMENTS: dict[str, "Letter"] = {}
 # Functions whose value has a letter of its own; filled by `computed`.
-COMPUTED = []
+COMPUTED: list["Letter"] = []
 
 
 @dataclass(frozen=True)
@@ -26,27 +31,36 @@ class Letter:
     where: str
 
 
-def quantity(symbol, unit, meaning, *, default=MISSING, minimum=None, maximum=None, whole=False):
-    """A dataclass field with a letter (as SymPy spells it: `H_kv`, `beta`), a unit, a meaning and the range of its values.
+def quantity(
+    symbol: str,
+    unit: str,
+    meaning: str,
+    *,
+    default: Any = MISSING,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    whole: bool = False,
+) -> Any:
+    """A dataclass field with a letter, a unit, a meaning and the range of its values.
 
-    Without `minimum` the value must be above 0.
+    Letters are spelt as SymPy prints them in LaTeX: `H_kv`, `beta`. Without `minimum` the value must be above 0.
     """
     metadata = {"symbol": symbol, "unit": unit, "meaning": meaning}
     return field(default=default, metadata=metadata | {"minimum": minimum, "maximum": maximum, "whole": whole})
 
 
-def computed(symbol, unit):
+def computed(symbol: str, unit: str) -> Callable[[F], F]:
     """Decorator: the function's value has this letter and unit; its docstring's first line is the meaning."""
 
-    def mark(function):
-        meaning = function.__doc__.splitlines()[0].rstrip(".")
+    def mark(function: F) -> F:
+        meaning = (function.__doc__ or "").splitlines()[0].rstrip(".")
         COMPUTED.append(Letter(symbol, unit, meaning, f"{function.__module__}.{function.__name__}"))
         return function
 
     return mark
 
 
-def argument(name, symbol, unit, meaning):
+def argument(name: str, symbol: str, unit: str, meaning: str) -> None:
     """Register the letter of a function argument (batch, prompt length, context)."""
     ARGUMENTS[name] = Letter(symbol, unit, meaning, name)
 
@@ -57,22 +71,29 @@ argument("output", "N_out", "token", "output tokens of a request")
 argument("context", "s", "token", "tokens a request has in the KV cache during a decode step")
 
 
-def check_value(owner, name, value, *, minimum=None, maximum=None, whole=False):
+def check_value(
+    owner: str,
+    name: str,
+    value: Value,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    whole: bool = False,
+) -> None:
     """Raise ValueError in one line unless `value` is a finite number (or array of them) in its range.
 
     SymPy symbols and quantities with units pass: they are checked by algebra and by dimension.
     """
     if is_symbolic(value) or hasattr(value, "dimensionality"):
         return
-    if isinstance(value, (int, float)) and (0 if minimum is None else minimum) < value <= (maximum or 1e300):
-        if not isinstance(value, bool) and (not whole or value == int(value)):
-            return  # the common case, without the cost of an array
+    if type(value) in (int, float) and (minimum or 0) < value <= (maximum or 1e300) and (not whole or value % 1 == 0):
+        return  # the common case, without the cost of an array
     rule = "must be above 0" if minimum is None else f"must be at least {minimum}"
     if isinstance(value, (bool, str)) or value is None:
         raise ValueError(f"{owner}: {name}={value!r} is not a number; it {rule}")
     try:
         numbers = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{owner}: {name}={value!r} is not a number; it {rule}") from None
     low = numbers <= 0 if minimum is None else numbers < minimum
     if not np.all(np.isfinite(numbers)) or np.any(low):
@@ -83,7 +104,7 @@ def check_value(owner, name, value, *, minimum=None, maximum=None, whole=False):
         raise ValueError(f"{owner}: {name}={value!r} must be a whole number")
 
 
-def check_fields(instance):
+def check_fields(instance: Any) -> None:
     """`check_value` for every quantity of a dataclass instance; call it from `__post_init__`."""
     owner = f"{type(instance).__name__} {getattr(instance, 'name', '')}".strip()
     for item in fields(instance):
@@ -92,13 +113,13 @@ def check_fields(instance):
             check_value(owner, item.name, getattr(instance, item.name), **rules)
 
 
-def _symbol(letter, whole):
+def _symbol(letter: str, whole: bool) -> Any:
     import sympy
 
     return sympy.Symbol(letter, positive=True, **({"integer": True} if whole else {}))
 
 
-def symbols(cls, **given):
+def symbols(cls: type[T], **given: Any) -> T:
     """An instance of a dataclass whose quantities are SymPy symbols, except those given."""
     values = {
         item.name: _symbol(item.metadata["symbol"], item.metadata["whole"])
@@ -108,13 +129,13 @@ def symbols(cls, **given):
     return cls(**values, **given)
 
 
-def argument_symbols(*names):
+def argument_symbols(*names: str) -> Any:
     """SymPy symbols for arguments, in the order given: ``B, s = argument_symbols("batch", "context")``."""
     found = tuple(_symbol(ARGUMENTS[name].symbol, whole=False) for name in names)
     return found[0] if len(found) == 1 else found
 
 
-def notation():
+def notation() -> list[Letter]:
     """All letters of the package: fields of the dataclasses, arguments, computed quantities.
 
     Returns

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel._ops import is_symbolic, maximum, real, sqrt, where
+from perfmodel._ops import Value, is_symbolic, maximum, real, sqrt, where
 from perfmodel.communication import tensor_parallel_time
 from perfmodel.counts import (
     Parts,
@@ -14,7 +14,9 @@ from perfmodel.counts import (
     prefill_flops,
     touched_parameters,
 )
+from perfmodel.deployment import Deployment
 from perfmodel.kvcache import kv_bytes_per_token_per_gpu
+from perfmodel.model import Model
 from perfmodel.quantity import check_value, computed
 
 
@@ -24,27 +26,27 @@ class StepTime:
 
     compute: Parts
     memory: Parts
-    communication: float
-    overhead: float
+    communication: Value
+    overhead: Value
 
     @property
-    def parts(self):
+    def parts(self) -> Parts:
         """Each part at the slower of its two roofs, since its kernels run one after the other."""
         c, m = self.compute, self.memory
         return Parts(maximum(c.linear, m.linear), maximum(c.attention, m.attention), maximum(c.lm_head, m.lm_head))
 
     @property
-    def total(self):
+    def total(self) -> Value:
         """Sum over parts, messages and host: the time that the course predicts."""
         return self.parts.total + self.communication + self.overhead
 
     @property
-    def by_totals(self):
+    def by_totals(self) -> Value:
         """Maximum of all arithmetic and all traffic, plus messages and host: a lower bound on `total`."""
         return maximum(self.compute.total, self.memory.total) + self.communication + self.overhead
 
     @property
-    def shares(self):
+    def shares(self) -> dict[str, Value]:
         """Seconds by cause: `memory`, `compute`, `communication`, `overhead`; they sum to `total`."""
         names = ("linear", "attention", "lm_head")
         pairs = [(getattr(self.compute, name), getattr(self.memory, name)) for name in names]
@@ -56,14 +58,14 @@ class StepTime:
         }
 
     @property
-    def bound(self):
+    def bound(self) -> Value:
         """Name of the largest share, or an array of names."""
         names, values = zip(*self.shares.items(), strict=True)
         largest = np.argmax(np.stack(np.broadcast_arrays(*values)), axis=0)
         return np.array(names)[largest]
 
 
-def _step_time(deployment, flops, traffic, tokens):
+def _step_time(deployment: Deployment, flops: Parts, traffic: Parts, tokens: Value) -> StepTime:
     """Work shared by t accelerators, each with its own two roofs; `traffic` is already per accelerator."""
     rate = deployment.tensor_parallel * deployment.flops
     bytes_per_second = deployment.bandwidth
@@ -77,7 +79,7 @@ def _step_time(deployment, flops, traffic, tokens):
     )
 
 
-def _traffic(deployment, tokens, kv_tokens):
+def _traffic(deployment: Deployment, tokens: Value, kv_tokens: Value) -> Parts:
     """Bytes one accelerator moves: the weights that `tokens` tokens touch, and `kv_tokens` of KV cache."""
     share = deployment.weight_bytes / deployment.tensor_parallel
     touched = touched_parameters(deployment.model, tokens)
@@ -88,7 +90,7 @@ def _traffic(deployment, tokens, kv_tokens):
     )
 
 
-def prefill_time(deployment, prompt, causal=True, prompts=1):
+def prefill_time(deployment: Deployment, prompt: Value, causal: bool = True, prompts: Value = 1) -> StepTime:
     """Time of a prefill: equation `eq-prefill-time`.
 
     Weights are read once, the KV cache of the prompt is written once; keys and values are read from
@@ -114,7 +116,7 @@ def prefill_time(deployment, prompt, causal=True, prompts=1):
     return _step_time(deployment, flops, _traffic(deployment, tokens, tokens), tokens)
 
 
-def decode_time(deployment, batch, context):
+def decode_time(deployment: Deployment, batch: Value, context: Value) -> StepTime:
     """Time of one decode step: equation `eq-decode-time`.
 
     Parameters
@@ -136,25 +138,25 @@ def decode_time(deployment, batch, context):
 
 
 @computed("R", "FLOP/byte")
-def ridge_point(deployment):
+def ridge_point(deployment: Deployment) -> Value:
     """arithmetic intensity at which both roofs of an accelerator meet, F / beta."""
     return deployment.flops / deployment.bandwidth
 
 
 @computed("B_ridge", "1")
-def ridge_tokens(deployment):
+def ridge_tokens(deployment: Deployment) -> Value:
     """tokens in a step at which the linear layers leave the memory roof, all experts touched."""
     m = deployment.model
     return deployment.weight_bytes * linear_parameters(m) * ridge_point(deployment) / (2 * matmul_parameters(m))
 
 
-def attention_equals_linear(model, causal=True):
+def attention_equals_linear(model: Model, causal: bool = True) -> Value:
     """Prompt tokens at which attention costs as many FLOPs as the linear layers: equation `eq-attention-linear`."""
     unmasked = matmul_parameters(model) / (2 * model.layers * model.heads * model.head_dim)
     return 2 * unmasked - 1 if causal else unmasked
 
 
-def _slopes(deployment):
+def _slopes(deployment: Deployment) -> tuple[Value, tuple[Value, Value], tuple[Value, Value]]:
     """Seconds that a step's totals gain: by the weights, by a token's arithmetic, by a cached token's two sides."""
     m, rate = deployment.model, deployment.tensor_parallel * deployment.flops
     one = decode_flops(m, 1, 1)
@@ -166,7 +168,7 @@ def _slopes(deployment):
     )
 
 
-def totals_ridge_prompt(deployment, causal=True):
+def totals_ridge_prompt(deployment: Deployment, causal: bool = True) -> Value:
     """Prompt tokens at which all of a prefill's arithmetic takes as long as all of its traffic (experts all touched).
 
     The positive root of a S^2 + b S = c, with attention's square in a and the KV cache's write in b.
@@ -179,7 +181,7 @@ def totals_ridge_prompt(deployment, causal=True):
 
 
 @computed("B_total", "1")
-def totals_ridge_batch(deployment, context):
+def totals_ridge_batch(deployment: Deployment, context: Value) -> Value:
     """batch at which all of a decode step's arithmetic takes as long as all of its traffic; infinite if never."""
     weights, (linear, lm_head), (pair, kv) = _slopes(deployment)
     gap = linear + lm_head + real(context) * (pair - kv)
@@ -189,7 +191,7 @@ def totals_ridge_batch(deployment, context):
 
 
 @computed("s_total", "token")
-def totals_ridge_context(deployment):
+def totals_ridge_context(deployment: Deployment) -> Value:
     """context beyond which a decode step's arithmetic never outweighs its traffic, at any batch."""
     _, (linear, lm_head), (pair, kv) = _slopes(deployment)
     if is_symbolic(kv, pair):

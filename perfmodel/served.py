@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from perfmodel._ops import Value
 from perfmodel.batching import prefill_interference
 from perfmodel.counts import active_parameters, total_parameters
+from perfmodel.deployment import Deployment, Workload
 from perfmodel.kvcache import kv_bytes_per_token, kv_capacity_tokens, max_concurrency, weight_bytes_per_gpu
 from perfmodel.roofline import decode_time, prefill_time
 
@@ -28,12 +30,12 @@ class Estimate:
     bound: str  # largest share of the decode step: memory, compute, communication or overhead
 
 
-def end_to_end(ttft, tpot, output):
+def end_to_end(ttft: Value, tpot: Value, output: Value) -> Value:
     """Seconds of a request: its first token, then N_out - 1 more: equation `eq-e2e`."""
     return ttft + tpot * (output - 1)
 
 
-def estimate(deployment, workload, interference=True):
+def estimate(deployment: Deployment, workload: Workload, interference: bool = True) -> Estimate:
     """Estimate one deployment under one workload of identical requests in a closed loop.
 
     Parameters
