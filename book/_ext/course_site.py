@@ -1,0 +1,84 @@
+"""What the built site needs beside the theme: MathJax of its own, notebooks to download, numbers by page."""
+
+import json
+import re
+import shutil
+from importlib.metadata import files
+from pathlib import Path
+
+import jupytext
+import nbformat
+
+EVAL = re.compile(r"\{eval\}`\s*([A-Za-z_]\w*)\s*`")
+FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
+
+
+def copy_mathjax(app):
+    """Copy MathJax and its fonts from the installed package into the site."""
+    if app.builder.format != "html":
+        return
+    target = Path(app.outdir) / "_static"
+    for path in files("sphinx-mathjax-offline"):
+        name = path.as_posix().partition("/static/")[2]
+        if name == "mathjax/tex-mml-chtml.js" or name.startswith("mathjax/output/chtml/fonts/woff-v2/"):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path.locate(), target / name)
+
+
+def number_by_page(app, env):
+    """Number figures, tables, equations and exercises from 1 on each page, as JupyterLab does in each notebook."""
+    for groups in env.toc_fignumbers.values():
+        for numbers in groups.values():
+            for position, label in enumerate(sorted(numbers, key=numbers.get), start=1):
+                numbers[label] = (position,)
+    return []
+
+
+def notebook(source, executed, said):
+    """Return the notebook that a page offers for download.
+
+    It is the text source with the outputs of the executed copy. Values in sentences travel as the expressions that
+    jupyterlab-myst evaluates, so they show before anything is run; cells that the page hides are folded.
+    """
+    nb = jupytext.reads(source, fmt="md:myst")
+    outputs = iter([cell for cell in executed.cells if cell.cell_type == "code"])
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            run = next(outputs)
+            cell.outputs, cell.execution_count = run.outputs, run.execution_count
+            if FOLDED & set(cell.metadata.get("tags", [])):
+                cell.metadata["jupyter"] = {"source_hidden": True}
+        elif cell.cell_type == "markdown" and (names := EVAL.findall(cell.source)):
+            cell.metadata["user_expressions"] = [
+                {"expression": name, "result": {"status": "ok", "data": {"text/plain": said[name]}, "metadata": {}}}
+                for name in dict.fromkeys(names)
+                if name in said
+            ]
+    nb.metadata.pop("jupytext", None)
+    return nb
+
+
+def offer_notebook(app, pagename, templatename, context, doctree):
+    """Offer an executed chapter for download as a notebook; the theme does so only for books with a repository."""
+    executed = Path(app.outdir).parent / "jupyter_execute" / f"{pagename}.ipynb"
+    if doctree is None or "kernelspec" not in app.env.metadata[pagename] or not executed.exists():
+        return
+    glue = executed.with_name(f"{executed.stem}.glue.json")
+    said = {}
+    if glue.exists():
+        for name, value in json.loads(glue.read_text(encoding="utf-8")).items():
+            said[name] = value["data"].get("text/plain", "")
+    source = Path(app.env.doc2path(pagename)).read_text(encoding="utf-8")
+    target = Path(app.outdir) / "_sources" / f"{pagename}.ipynb"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook(source, nbformat.read(executed, as_version=4), said), target)
+    context["ipynb_source"] = f"{pagename}.ipynb"
+
+
+def setup(app):
+    app.connect("builder-inited", copy_mathjax)
+    app.connect("env-get-updated", number_by_page, priority=900)
+    app.connect("html-page-context", offer_notebook)  # before the theme draws its buttons at priority 501
+    app.add_js_file("course.js", loading_method="defer")
+    app.add_css_file("course.css", priority=900)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
