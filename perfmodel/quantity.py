@@ -108,7 +108,7 @@ def check_fields(instance: Any) -> None:
     """`check_value` for every quantity of a dataclass instance; call it from `__post_init__`."""
     owner = f"{type(instance).__name__} {getattr(instance, 'name', '')}".strip()
     for item in fields(instance):
-        rules = {key: item.metadata.get(key) for key in ("minimum", "maximum", "whole")}
+        rules: dict[str, Any] = {key: item.metadata.get(key) for key in ("minimum", "maximum", "whole")}
         if "symbol" in item.metadata:
             check_value(owner, item.name, getattr(instance, item.name), **rules)
 
@@ -119,11 +119,11 @@ def _symbol(letter: str, whole: bool) -> Any:
     return sympy.Symbol(letter, positive=True, **({"integer": True} if whole else {}))
 
 
-def symbols(cls: type[T], **given: Any) -> T:
+def symbols(cls: Callable[..., T], **given: Any) -> T:
     """An instance of a dataclass whose quantities are SymPy symbols, except those given."""
     values = {
         item.name: _symbol(item.metadata["symbol"], item.metadata["whole"])
-        for item in fields(cls)
+        for item in fields(cls)  # type: ignore[arg-type]
         if "symbol" in item.metadata and item.name not in given
     }
     return cls(**values, **given)
