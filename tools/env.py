@@ -30,8 +30,8 @@ def digest(*paths):
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(paths))).hexdigest()
 
 
-def run(*command, **env):
-    subprocess.run([str(part) for part in command], check=True, cwd=ROOT, env=os.environ | env)
+def run(*command, stdout=None, **env):
+    subprocess.run([str(part) for part in command], check=True, cwd=ROOT, stdout=stdout, env=os.environ | env)
 
 
 def debian(*packages):
@@ -39,7 +39,7 @@ def debian(*packages):
     if not (shutil.which("apt-get") and os.geteuid() == 0):
         return False
     print(f"Installing {' '.join(packages)} with apt-get", flush=True)
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "stdout": subprocess.DEVNULL}
     run("apt-get", "update", "-qq", **quiet)
     run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages, **quiet)
     return True
