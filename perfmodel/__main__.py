@@ -124,10 +124,13 @@ def table(deployment: Deployment, workload: Workload, result: Estimate, ideal: b
     else:
         room = f"{result.kv_capacity_tokens:,} tokens, or {result.max_concurrency:,} requests of {workload.total:,}"
     verdict = "" if result.fits else f"  ! {workload.batch:,} in flight do not fit; the times assume that they do"
-    interference = "" if ideal else f"; {fmt(result.interference_s, 's')} of it waiting for other prefills"
+    waiting = result.interference_s
+    interference = f"; {fmt(waiting, 's')} of it waiting for other prefills" if waiting else ""
+    size = f"{fmt(result.parameters, prefix='billion')} parameters"
+    if result.active_parameters != result.parameters:
+        size += f", {fmt(result.active_parameters, prefix='billion')} of them active in a token"
     rows = [
-        ("model", f"{deployment.model.name}, {fmt(result.parameters / 1e9)} billion parameters"),
-        ("", f"{fmt(result.active_parameters / 1e9)} billion active in each token"),
+        ("model", f"{deployment.model.name}, {size}"),
         ("machine", f"{gpus} x {deployment.accelerator.name}, TP {deployment.tensor_parallel}"),
         ("mode", "ideal: the roofline alone" if ideal else "served: with efficiencies, messages, interference"),
         ("requests", f"{workload.batch:,} in flight, {workload.prompt:,} tokens in, {workload.output:,} out"),
