@@ -126,9 +126,9 @@ def table(deployment: Deployment, workload: Workload, result: Estimate, ideal: b
     verdict = "" if result.fits else f"  ! {workload.batch:,} in flight do not fit; the times assume that they do"
     waiting = result.interference_s
     interference = f"; {fmt(waiting, 's')} of it waiting for other prefills" if waiting else ""
-    size = f"{fmt(result.parameters, prefix='billion')} parameters"
+    size = f"{fmt(result.parameters, digits=3, prefix='billion')} parameters"
     if result.active_parameters != result.parameters:
-        size += f", {fmt(result.active_parameters, prefix='billion')} of them active in a token"
+        size += f", {fmt(result.active_parameters, digits=3, prefix='billion')} of them active in a token"
     rows = [
         ("model", f"{deployment.model.name}, {size}"),
         ("machine", f"{gpus} x {deployment.accelerator.name}, TP {deployment.tensor_parallel}"),
