@@ -1,0 +1,166 @@
+"""The ledger of the article's claims: `book/lab/claims.csv`, checked as it is read, quoted and rendered."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from pathlib import Path
+
+from perfmodel.course.tables import Column, Table, table
+from perfmodel.format import THIN
+
+VERDICTS = (
+    "reproduced",
+    "rounding",
+    "contradicted",
+    "inconsistent",
+    "unreproducible",
+    "needs-source",
+    "out-of-date",
+)
+COLUMNS = ("id", "chapter", "quantity", "source_value", "unit", "our_value", "verdict", "why", "where")
+FILE = Path("book/lab/claims.csv")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the article, and what became of it.
+
+    `where` is ``page#key``: the page below `book/`, and on it the name of a said number, or the label of an
+    equation, an exercise or a section.
+    """
+
+    id: str
+    chapter: str
+    quantity: str
+    source_value: str
+    unit: str
+    our_value: str
+    verdict: str
+    why: str
+    where: str
+
+    @property
+    def page(self) -> str:
+        """The page that answers the claim."""
+        return self.where.partition("#")[0]
+
+    @property
+    def key(self) -> str:
+        """What on that page answers it."""
+        return self.where.partition("#")[2]
+
+    @property
+    def printed(self) -> str:
+        """The value as the article prints it, with its unit."""
+        return with_unit(self.source_value, self.unit)
+
+
+def with_unit(value: str, unit: str) -> str:
+    """A value and its unit as text; a count has none."""
+    return f"{value}{THIN}{unit}" if value and unit else value
+
+
+@cache
+def claims(file: Path | None = None) -> tuple[Claim, ...]:
+    """Read and check the ledger.
+
+    Parameters
+    ----------
+    file : Path, optional
+        The ledger; without it, `book/lab/claims.csv` of the checkout that the working folder is in.
+
+    Raises
+    ------
+    ValueError
+        Naming the row and the rule: an unknown verdict, an id twice, a claim not reproduced without a reason.
+    """
+    path = file or _find()
+    with path.open(encoding="utf-8", newline="") as lines:
+        reader = csv.DictReader(lines)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError(f"{path.name}: columns are {reader.fieldnames}; they must be {', '.join(COLUMNS)}")
+        found = tuple(Claim(**row) for row in reader)
+    seen: set[str] = set()
+    for claim in found:
+        if claim.id in seen:
+            raise ValueError(f"{path.name}: id={claim.id} stands twice")
+        seen.add(claim.id)
+        if claim.verdict not in VERDICTS:
+            raise ValueError(f"{path.name}: {claim.id}: verdict={claim.verdict!r} must be one of {', '.join(VERDICTS)}")
+        if claim.verdict not in ("reproduced", "rounding") and not claim.why.strip():
+            raise ValueError(f"{path.name}: {claim.id}: why is empty; a claim that is {claim.verdict} needs a reason")
+        if not (claim.page and claim.key):
+            raise ValueError(f"{path.name}: {claim.id}: where={claim.where!r} must be page#key")
+    return found
+
+
+def _find() -> Path:
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / FILE).exists():
+            return folder / FILE
+    raise ValueError(f"{FILE} is neither in {here} nor above it; run this in a copy of the course")
+
+
+def source(claim_id: str) -> str:
+    """What the article prints for a claim, such as "80 ms": pages quote it from the ledger and never type it.
+
+    Raises
+    ------
+    ValueError
+        If the ledger has no such claim, or the claim has no value.
+    """
+    for claim in claims():
+        if claim.id == claim_id:
+            if not claim.printed:
+                raise ValueError(f"claim {claim_id} has no value to quote")
+            return claim.printed
+    raise ValueError(f"claim {claim_id!r} is not in the ledger")
+
+
+def anchor(key: str) -> str:
+    """The id, on the built page, of what a `where` names."""
+    if key.startswith("eq-"):
+        return f"equation-{key}"
+    return key if key.startswith(("ex-", "sec-")) else f"said-{key}"
+
+
+def summary() -> Table:
+    """How many claims got each verdict."""
+    count = Counter(claim.verdict for claim in claims())
+    rows = [{"verdict": verdict, "claims": count[verdict]} for verdict in VERDICTS if count[verdict]]
+    columns = {"verdict": "Verdict", "claims": Column("Claims", digits=None)}
+    return table([*rows, {"verdict": "all", "claims": sum(count.values())}], columns, "Claims by verdict")
+
+
+def render(chapter: int | str) -> Table:
+    """The claims of one chapter of the article as a table whose last column links to the answer."""
+    rows = [_row(claim) for claim in claims() if claim.chapter == str(chapter)]
+    if not rows:
+        raise ValueError(f"the ledger has no claims of chapter {chapter!r}")
+    columns: dict[str, Column | str] = {
+        "id": "Claim",
+        "quantity": "What",
+        "article": "The article",
+        "ours": Column("Ours", kind="html"),
+        "verdict": Column("Verdict", kind="html"),
+        "why": "Why",
+    }
+    return table(rows, columns, f"Claims of the article's chapter {chapter}")
+
+
+def _row(claim: Claim) -> dict[str, str]:
+    link = f"../{claim.page}.html#{anchor(claim.key)}"
+    ours = with_unit(claim.our_value, claim.unit) or "see there"
+    return {
+        "id": claim.id,
+        "quantity": claim.quantity,
+        "article": claim.printed or "–",
+        "ours": f'<a href="{escape(link)}">{escape(ours)}</a>',
+        "verdict": f'<span class="verdict verdict-{claim.verdict}">{claim.verdict.replace("-", " ")}</span>',
+        "why": claim.why or "–",
+    }
