@@ -133,7 +133,7 @@ def summary() -> Table:
     """How many claims got each verdict."""
     count = Counter(claim.verdict for claim in claims())
     rows = [{"verdict": verdict, "claims": count[verdict]} for verdict in VERDICTS if count[verdict]]
-    columns = {"verdict": "Verdict", "claims": Column("Claims", digits=None)}
+    columns: dict[str, Column | str] = {"verdict": "Verdict", "claims": Column("Claims", digits=None)}
     return table([*rows, {"verdict": "all", "claims": sum(count.values())}], columns, "Claims by verdict")
 
 

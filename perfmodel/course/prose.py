@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 from perfmodel.format import fmt
 
@@ -27,7 +28,7 @@ def say(
     unit: str = "",
     digits: int | None = None,
     how: str = "",
-    **options: object,
+    **options: Any,
 ) -> None:
     """Say a number: give its text to the page, and to the live notebook under `name`.
 
@@ -52,7 +53,7 @@ def say(
             raise ValueError(f"say: {name}={value!r} is text already, so it takes no unit, digits or other option")
         text = value
     else:
-        text = fmt(value, unit, digits, **options)  # type: ignore[arg-type]
+        text = fmt(value, unit, digits, **options)
     if not text.strip():
         raise ValueError(f"say: {name} has nothing to say")
     shell = _shell()
@@ -90,7 +91,7 @@ def claim(condition: object, sentence: str) -> None:
         )
 
 
-def _shell():
+def _shell() -> Any:
     """The running notebook, or None in plain Python."""
     from IPython import get_ipython
 
@@ -101,7 +102,7 @@ def _record(key: str, text: str, how: str) -> None:
     """Write a named result into the cell's output. Readers see nothing; myst-nb and the tests do."""
     from IPython.display import display
 
-    display(
+    display(  # type: ignore[no-untyped-call]
         {PAGE_TEXT: text},
         raw=True,
         metadata={"scrapbook": {"name": key, "mime_prefix": RECORD}, "how": how},
