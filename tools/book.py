@@ -110,7 +110,10 @@ def complaint(name, notebook, error):
 def sphinx(cache):
     """Run Jupyter Book as `jupyter-book build -W -n --keep-going` does, with our cache; True if nothing was wrong."""
     from jupyter_book.sphinx import build_sphinx
+    from sphinx.util.console import color_terminal, nocolor
 
+    if not color_terminal():
+        nocolor()
     settings = {
         "external_toc_path": (ROOT / "_toc.yml").as_posix(),
         "latex_individualpages": False,
