@@ -43,3 +43,4 @@ from perfmodel.roofline import (
     totals_ridge_context,
     totals_ridge_prompt,
 )
+from perfmodel.served import Estimate, end_to_end, estimate

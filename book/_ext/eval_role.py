@@ -31,7 +31,11 @@ class EvalRole(RoleBase):
         if key not in known:
             return [], [glue_warning(f"nothing said {key!r} in this chapter", self.document, self.line)]
         text, how = known[key]
-        return [said(text, text, how=how, classes=["said"])], []
+        # The first place where a value stands can be linked to: the ledger of the article's claims does.
+        anchors = self.document.settings.env.temp_data.setdefault("said anchors", set())
+        ids = [] if key in anchors else [f"said-{key}"]
+        anchors.add(key)
+        return [said(text, text, how=how, classes=["said"], ids=ids)], []
 
 
 class PlainHeadings(SphinxTransform):
