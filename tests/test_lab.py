@@ -118,9 +118,8 @@ def notebook(lab, reader, browser):
 def run(page, command):
     """Run cells to the end; a cell that raises fails the test."""
     done = page.evaluate(RUN.format(command))
-    assert done is not False
-    errors = page.evaluate(ERRORS)
-    assert errors == []
+    assert page.evaluate(ERRORS) == []
+    assert done
 
 
 def sentence(page, text):
