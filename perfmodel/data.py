@@ -6,8 +6,10 @@ at the first use, not at import.
 
 import difflib
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from perfmodel.deployment import Constants
 from perfmodel.hardware import Accelerator, Link
@@ -19,7 +21,7 @@ _PREFIXES = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "m": -3, "u": -6, 
 _UNITS = ("1", "s", "B", "B/s", "FLOP/s", "OP/s")
 
 
-def si(value, unit):
+def si(value: float, unit: str) -> float:
     """`value` in SI base units, for a unit such as "TB/s": a decimal prefix before byte, second, FLOP/s or none.
 
     Raises
@@ -35,62 +37,63 @@ def si(value, unit):
 
 
 @cache
-def _read(kind):
+def _read(kind: str) -> dict[str, Any]:
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r} must be one of {', '.join(KINDS)}")
     file = files("perfmodel") / "data" / (kind.removesuffix("s") + "s.toml")
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def nearest(name, known):
+def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that `name` begins, or else the one spelt most like it."""
     low = str(name).lower()
     return max(known, key=lambda one: (one.startswith(low), difflib.SequenceMatcher(None, low, one).ratio()))
 
 
-def _entry(kind, name):
+def _entry(kind: str, name: str) -> dict[str, Any]:
     entries = _read(kind)
     if name not in entries:
         raise ValueError(f"{kind} {name!r} is unknown; nearest: {nearest(name, entries)}; known: {', '.join(entries)}")
-    return entries[name]
+    entry: dict[str, Any] = entries[name]
+    return entry
 
 
-def names(kind):
+def names(kind: str) -> list[str]:
     """Names of all entries of a kind, one of `KINDS`."""
     return list(_read(kind))
 
 
-def _values(kind, name):
+def _values(kind: str, name: str) -> dict[str, float]:
     """Fields of an entry whose values are tables of their own, in SI."""
     entry = _entry(kind, name)
     return {field: si(item["value"], item["unit"]) for field, item in entry.items() if isinstance(item, dict)}
 
 
 @cache
-def model(name):
+def model(name: str) -> Model:
     """A shipped `Model`; an unknown name raises ValueError and names the nearest."""
     return Model(name=name, **{field: value for field, value in _entry("model", name).items() if field not in _ABOUT})
 
 
 @cache
-def link(name):
+def link(name: str) -> Link:
     """A shipped `Link`; an unknown name raises ValueError and names the nearest."""
     return Link(name=name, **_values("link", name))
 
 
 @cache
-def accelerator(name):
+def accelerator(name: str) -> Accelerator:
     """A shipped `Accelerator` with its link; an unknown name raises ValueError and names the nearest."""
     return Accelerator(name=name, link=link(_entry("accelerator", name)["link"]), **_values("accelerator", name))
 
 
 @cache
-def constants(name="default"):
+def constants(name: str = "default") -> Constants:
     """Shipped `Constants` between the roofline and a served token, as published runs suggest them."""
     return Constants(**_values("constants", name))
 
 
-def measurements(group=None):
+def measurements(group: str | None = None) -> list[dict[str, Any]]:
     """Measured points of one group, or of all.
 
     Returns
@@ -110,7 +113,7 @@ def measurements(group=None):
     return points
 
 
-def provenance(kind):
+def provenance(kind: str) -> list[dict[str, Any]]:
     """Where every value of a kind comes from: one row a value.
 
     Returns
@@ -132,5 +135,5 @@ def provenance(kind):
     return rows
 
 
-def _about(item, value):
+def _about(item: dict[str, Any], value: float) -> dict[str, Any]:
     return {"value": value} | {key: item[key] for key in ("printed", "unit", *_ABOUT)}

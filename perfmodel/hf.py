@@ -6,9 +6,12 @@ of an unknown architecture, read as if it were a Llama, gives a plausible number
 """
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from perfmodel.model import Model
 
@@ -23,8 +26,8 @@ class Key:
     """
 
     name: str
-    missing: object = REFUSED
-    null: object = REFUSED
+    missing: Any = REFUSED
+    null: Any = REFUSED
     type: type = int
 
 
@@ -32,8 +35,8 @@ class Key:
 class Rule:
     """A setting that must pass a test, since anything else is not counted."""
 
-    missing: object
-    allowed: object  # function of the value and the whole config
+    missing: Any
+    allowed: Callable[[Any, dict[str, Any]], bool]  # of the value and the whole config
     text: str
 
 
@@ -41,12 +44,12 @@ class Rule:
 class Architecture:
     """How to read one entry of `architectures`."""
 
-    keys: dict
-    rules: dict = field(default_factory=dict)
-    aliases: dict = field(default_factory=dict)  # other spellings that transformers takes: spelling -> key
+    keys: dict[str, Key]
+    rules: dict[str, Rule] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)  # other spellings that transformers takes: spelling -> key
 
 
-def _window(missing):
+def _window(missing: int | None) -> Rule:
     return Rule(
         missing,
         lambda value, config: value is None or value >= config.get("max_position_embeddings", inf),
@@ -54,18 +57,17 @@ def _window(missing):
     )
 
 
-def _heads(values):
-    return values["heads"]
+def _heads(values: dict[str, Any]) -> int:
+    heads: int = values["heads"]
+    return heads
 
 
-def _width_per_head(values):
-    if values["hidden_size"] % values["heads"]:
-        raise ValueError(
-            "head_dim is missing, and num_attention_heads={heads} does not divide hidden_size={hidden_size}".format(
-                **values
-            )
-        )
-    return values["hidden_size"] // values["heads"]
+def _width_per_head(values: dict[str, Any]) -> int:
+    width: int = values["hidden_size"]
+    heads: int = values["heads"]
+    if width % heads:
+        raise ValueError(f"head_dim is missing, and num_attention_heads={heads} does not divide hidden_size={width}")
+    return width // heads
 
 
 _DENSE = {
@@ -101,12 +103,12 @@ ARCHITECTURES = {
 }
 
 
-def model_from_config(config):
+def model_from_config(config: str | PathLike[str] | Mapping[str, Any]) -> Model:
     """Size a model from its `config.json`.
 
     Parameters
     ----------
-    config : str, Path or mapping
+    config : str, path or mapping
         The file, a folder that holds `config.json`, or the content of the file.
 
     Returns
@@ -119,7 +121,7 @@ def model_from_config(config):
         In one line that names the file, the key, the value and the rule: if the file cannot be read, the architecture
         is not in `ARCHITECTURES`, a key is missing or has a wrong type or value, or a setting is not counted.
     """
-    path = Path(config) if isinstance(config, (str, Path)) else None
+    path = Path(config) if isinstance(config, (str, PathLike)) else None
     if path and path.is_dir():
         path = path / "config.json"
     try:
@@ -130,7 +132,7 @@ def model_from_config(config):
         raise ValueError(f"{path or 'config'}: {error}") from None
 
 
-def _load(path):
+def _load(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -139,7 +141,7 @@ def _load(path):
         raise ValueError(f"is not JSON: {error}") from None
 
 
-def _model(config, name):
+def _model(config: Any, name: str) -> Model:
     if not hasattr(config, "keys"):
         raise ValueError(f"must hold a JSON object, not {_show(config)}")
     given = config.get("architectures")
@@ -149,16 +151,16 @@ def _model(config, name):
         raise ValueError(f"architectures={_show(given)} is not known; known: {', '.join(ARCHITECTURES)}")
     architecture = ARCHITECTURES[given[0]]
     config = {architecture.aliases.get(key, key): value for key, value in config.items()}
-    for key, rule in architecture.rules.items():
-        _check(key, rule, config)
-    values = {}
+    for setting, rule in architecture.rules.items():
+        _check(setting, rule, config)
+    values: dict[str, Any] = {}
     for item, key in architecture.keys.items():
         values[item] = _value(key, config, values)
     label = config.get("_name_or_path")
     return Model(name=label if label and isinstance(label, str) else name or given[0], **values)
 
 
-def _check(key, rule, config):
+def _check(key: str, rule: Rule, config: dict[str, Any]) -> None:
     """Refuse a setting that is not counted."""
     value = config.get(key, rule.missing)
     try:
@@ -170,9 +172,9 @@ def _check(key, rule, config):
         raise ValueError(f"{key}={_show(value)}{absent} {rule.text}")
 
 
-def _value(key, config, values):
+def _value(key: Key, config: dict[str, Any], values: dict[str, Any]) -> Any:
     """One field: as the config has it, or what its absence means."""
-    value = config.get(key.name, key.missing)
+    value: Any = config.get(key.name, key.missing)
     if value is None:
         value = key.null
     if value is REFUSED:
@@ -187,6 +189,6 @@ def _value(key, config, values):
     return value
 
 
-def _show(value):
+def _show(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,9 +1,17 @@
 """Deployments that the tests share: the shipped ones, and Hypothesis strategies for any."""
 
+import os
+
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import perfmodel as pm
 from perfmodel import data
+
+# The same examples every time, so that a build does not fail by luck; HYPOTHESIS_PROFILE=search looks further.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("search", max_examples=3000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 # The source's inputs: 70e9 parameters, 742 TFLOP/s and 3.35 TB/s on one hypothetical device that holds everything.
 SOURCE_MODEL = pm.Model.of_size("70B", 70e9, layers=80, heads=64, kv_heads=8, head_dim=128)
