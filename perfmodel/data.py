@@ -123,17 +123,16 @@ def provenance(kind: str) -> list[dict[str, Any]]:
         month or day), `kind` (spec, paper, keynote, config, measured, fitted, assumed), `note`.
     """
     if kind == "measurements":
-        return [{"name": row["group"], "field": row["id"]} | _about(row, row["value"]) for row in measurements()]
-    rows = []
-    for name, entry in _read(kind).items():
-        for field, item in entry.items():
-            if kind == "model" and field not in _ABOUT:
-                item = entry | {"value": item, "unit": "1"}
-            if isinstance(item, dict):
-                value = si(item["value"], item["unit"])
-                rows.append({"name": name, "field": field} | _about(item | {"printed": item["value"]}, value))
-    return rows
-
-
-def _about(item: dict[str, Any], value: float) -> dict[str, Any]:
-    return {"value": value} | {key: item[key] for key in ("printed", "unit", *_ABOUT)}
+        items = [(point["group"], point["id"], point | {"value": point["printed"]}) for point in measurements()]
+    else:
+        items = [
+            (name, field, item if isinstance(item, dict) else entry | {"value": item, "unit": "1"})
+            for name, entry in _read(kind).items()
+            for field, item in entry.items()
+            if isinstance(item, dict) or (kind == "model" and field not in _ABOUT)
+        ]
+    return [
+        {"name": name, "field": field, "value": si(item["value"], item["unit"]), "printed": item["value"]}
+        | {key: item[key] for key in ("unit", *_ABOUT)}
+        for name, field, item in items
+    ]

@@ -15,7 +15,7 @@ from typing import Any
 
 from perfmodel.model import Model
 
-REFUSED = object()
+REFUSED: Any = object()
 
 
 @dataclass(frozen=True)
