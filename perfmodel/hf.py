@@ -184,7 +184,7 @@ def _value(key: Key, config: dict[str, Any], values: dict[str, Any]) -> Any:
     if type(value) is not key.type:
         expected = {int: "a whole number", bool: "true or false"}[key.type]
         raise ValueError(f"{key.name}={_show(value)} must be {expected}")
-    if key.type is int and value <= 0:
+    if type(value) is int and value <= 0:
         raise ValueError(f"{key.name}={value} must be above 0")
     return value
 
