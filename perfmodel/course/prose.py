@@ -102,7 +102,7 @@ def _record(key: str, text: str, how: str) -> None:
     """Write a named result into the cell's output. Readers see nothing; myst-nb and the tests do."""
     from IPython.display import display
 
-    display(  # type: ignore[no-untyped-call]
+    display(
         {PAGE_TEXT: text},
         raw=True,
         metadata={"scrapbook": {"name": key, "mime_prefix": RECORD}, "how": how},

@@ -23,7 +23,7 @@ FUNCTIONS = {
 }
 
 
-class _VegaPrinter(Printer):  # type: ignore[misc]
+class _VegaPrinter(Printer):
     """Each sub-expression comes out in parentheses of its own or as a call: no rule of precedence to get wrong."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
