@@ -8,8 +8,14 @@ from pathlib import Path
 
 import jupytext
 import nbformat
+from docutils import nodes
 
 EVAL = re.compile(r"\{eval\}`\s*([A-Za-z_]\w*)\s*`")
+MENDS = (  # markup that screen readers stumble over, and what stands in its place
+    ('<summary aria-label="Toggle hidden content">', "<summary>"),  # it hides the visible words "Show code"
+    ("<th></th>", "<td></td>"),  # the corner of a pandas table heads nothing
+    (' role="doc-biblioentry"', ' role="listitem"'),  # an item of the list of citations around it
+)
 FOLDED = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 
 
@@ -32,6 +38,18 @@ def number_by_page(app, env):
             for position, label in enumerate(sorted(numbers, key=numbers.get), start=1):
                 numbers[label] = (position,)
     return []
+
+
+def drop_repeated_ids(app, doctree, docname):
+    """Exercises and solutions all carry the same two ids for their inner sections, which nothing refers to."""
+    for section in doctree.findall(nodes.section):
+        section["ids"] = [name for name in section["ids"] if name not in ("exercise-content", "solution-content")]
+
+
+def note_maths_in_tables(app, doctree, docname):
+    """Sphinx loads MathJax on pages with maths of its own; a computed table brings some as markup."""
+    if any("mathjax_process" in markup.astext() for markup in doctree.findall(nodes.raw)):
+        app.env.get_domain("math").data["has_equations"][docname] = True
 
 
 def notebook(source, executed, said):
@@ -75,10 +93,20 @@ def offer_notebook(app, pagename, templatename, context, doctree):
     context["ipynb_source"] = f"{pagename}.ipynb"
 
 
+def mend_markup(app, pagename, templatename, context, doctree):
+    """Mend what other extensions' markup withholds from screen readers."""
+    for found, better in MENDS:
+        if "body" in context:
+            context["body"] = context["body"].replace(found, better)
+
+
 def setup(app):
     app.connect("builder-inited", copy_mathjax)
     app.connect("env-get-updated", number_by_page, priority=900)
+    app.connect("doctree-resolved", drop_repeated_ids)
+    app.connect("doctree-resolved", note_maths_in_tables)
     app.connect("html-page-context", offer_notebook)  # before the theme draws its buttons at priority 501
+    app.connect("html-page-context", mend_markup)
     app.add_js_file("course.js", loading_method="defer")
     app.add_css_file("course.css", priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

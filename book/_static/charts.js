@@ -86,6 +86,7 @@
         mode: "vega-lite", renderer: "svg", actions: false, config, tooltip: { theme: mode() },
       });
       view = embedded.view;
+      place.querySelector("svg").setAttribute("aria-hidden", "true"); // its description is the name of `place`
       for (const [name, value] of Object.entries(values)) view.signal(name, value);
       await view.runAsync();
     };

@@ -3,33 +3,48 @@
   "use strict";
   const each = (selector, change) => document.querySelectorAll(selector).forEach(change);
 
-  // ---- Search without a server: the page that lists results cannot read other files.
-  if (location.protocol === "file:" && window.DOCUMENTATION_OPTIONS) DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  // ---- Search. Extracts of the pages come from their text alone, and need a server: a file may not read another.
+  if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+  if (typeof Search !== "undefined") {
+    const textOf = Search.htmlToText;
+    Search.htmlToText = (html, anchor) => {
+      const page = new DOMParser().parseFromString(html, "text/html");
+      page.querySelector("main")?.replaceChildren(...page.querySelectorAll("article.bd-article"));
+      return textOf(page.documentElement.outerHTML, anchor).replace(/\\[()[\]]/g, ""); // no delimiters of maths
+    };
+  }
 
-  // ---- Names. What is seen on a control must be part of its name; icons are replaced late, hence the observer.
+  // ---- Names. What is seen on a control must be part of its name. Icons are drawn late, hence the observer.
   function nameControls() {
     each(".search-button__button, .search-button, .theme-switch-button, .sidebar-toggle", button => {
       const seen = button.innerText.replace(/\s+/g, " ").trim();
-      const name = button.dataset.courseName ??= button.getAttribute("aria-label") || button.title || button.dataset.bsTitle || "";
-      const wanted = seen && !name.toLowerCase().includes(seen.toLowerCase()) ? `${name} ${seen}`.trim() : name;
+      const name = (button.dataset.name ??= button.getAttribute("aria-label") || button.title || button.dataset.bsTitle || "");
+      const wanted = name.toLowerCase().includes(seen.toLowerCase()) ? name : `${name} ${seen}`.trim();
       if (wanted && button.getAttribute("aria-label") !== wanted) button.setAttribute("aria-label", wanted);
     });
-    each("details > summary[aria-label]", summary => summary.removeAttribute("aria-label"));
   }
   nameControls();
   new MutationObserver(nameControls).observe(document.body, {
     childList: true, subtree: true, attributes: true, attributeFilter: ["aria-label"],
   });
+  each(".sidebar-primary-item:has(> .navbar-brand)", home => {
+    home.setAttribute("role", "navigation");
+    home.setAttribute("aria-label", "Home");
+  });
 
-  // ---- Boxes that scroll sideways must be reachable by keyboard.
-  function reachable() {
-    each(".bd-article pre, .bd-article .table-scroll, .bd-article div.math, .bd-article .cell_output", box => {
-      if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
-      else if (box.getAttribute("tabindex") === "0") box.removeAttribute("tabindex");
-    });
+  // ---- What is too wide scrolls in its own box, and the keyboard can reach that box.
+  function findWide() {
+    each(".bd-article mjx-container", formula => mark(formula, formula.firstElementChild.offsetWidth > formula.parentElement.clientWidth + 1));
+    each(".bd-article pre, .bd-article .course-table-box, .bd-article .text_html, .pst-scrollable-table-container", box => mark(box, box.scrollWidth > box.clientWidth + 1));
   }
-  addEventListener("load", reachable);
-  addEventListener("resize", reachable);
+  function mark(box, wide) {
+    box.classList.toggle("wide", wide);
+    if (wide) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+  addEventListener("load", () => (findWide(), window.MathJax?.startup?.promise.then(findWide)));
+  addEventListener("resize", findWide);
+  addEventListener("toggle", findWide, { capture: true });
 
   // ---- How a number came about: shown on hover, focus and touch, kept inside the window, closed by Escape.
   const tip = Object.assign(document.createElement("div"), { id: "said-tip", className: "said-tip", hidden: true });
