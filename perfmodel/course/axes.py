@@ -1,60 +1,19 @@
-"""What the chart kinds share: axes with units, tidy ticks, and labels that keep out of each other's way."""
+"""What the chart kinds share: axes with units and tidy ticks, legends, reference lines, size and alternative text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
+from perfmodel.course.labels import HEIGHT, Label, Spot, quietest
 from perfmodel.format import SI_UNITS, THIN
 
-HEIGHT = 300  # pixels of every chart; the width is the page's
-WIDTHS = (270, 640)  # of the plot on a phone and on a desk: labels must fit both
-CHARACTER = 6.4  # mean width of a character at 12 px
 SHAPES = ["diamond", "triangle-up", "square", "cross", "triangle-down"]
 DASH = [5, 4]
-Fraction = tuple[float, float]  # a place in the plot: 0, 0 is its upper left corner and 1, 1 the lower right one
-Box = tuple[float, float, float, float]
-# The sides of its point where a label may stand (align, dx, dy), the pleasantest first.
-SIDES = [
-    ("left", 10, 0),
-    ("center", 0, -15),
-    ("center", 0, 17),
-    ("right", -10, 0),
-    ("left", 8, 14),
-    ("left", 8, -14),
-    ("right", -8, -14),
-    ("right", -8, 14),
-]
-
-
-@dataclass(frozen=True)
-class Label:
-    """A text and where it might stand."""
-
-    text: str
-    at: Fraction
-    align: str = "left"
-    dx: float = 0
-    dy: float = 0
-
-    @property
-    def mark(self) -> dict[str, Any]:
-        """Properties of the text mark."""
-        return {"align": self.align, "dx": self.dx, "dy": self.dy}
-
-    def box(self, width: int) -> Box:
-        """Left, top, right and bottom in a plot of that width."""
-        long = len(self.text) * CHARACTER
-        left = self.at[0] * width + self.dx - {"left": 0, "center": long / 2, "right": long}[self.align]
-        middle = self.at[1] * HEIGHT + self.dy
-        return left, middle - 7, left + long, middle + 7
 
 
 def prefixed(unit: str) -> bool:
@@ -128,7 +87,9 @@ def _round_up(value: float) -> float:
     if value <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(s * power for s in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if value <= s * power * (1 + 1e-9))
+    return next(
+        s * power for s in (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10) if value <= s * power * (1 + 1e-9)
+    )
 
 
 def scale(ends: tuple[float, float], log: int) -> alt.Scale:
@@ -142,57 +103,6 @@ def position(value: float, ends: tuple[float, float], log: int) -> float:
     """Where a value lies between the ends of its axis: 0 at the low end, 1 at the high one."""
     low, high = ends
     return math.log(value / low) / math.log(high / low) if log else (value - low) / (high - low)
-
-
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Move label heights (pixels) apart until no two are nearer than `gap`."""
-    moved = list(heights)
-    order = sorted(range(len(moved)), key=lambda i: moved[i])
-    for _ in range(200):
-        for above, below in pairwise(order):
-            lacking = max(0.0, gap - (moved[below] - moved[above]))
-            moved[above] -= lacking / 2
-            moved[below] += lacking / 2
-    return moved
-
-
-def place(texts: Sequence[str], points: Sequence[Fraction], drawn: Sequence[Fraction]) -> list[Label]:
-    """Choose for each label the side of its point where it covers least of the points, labels and lines there."""
-    options = [[Label(text, point, *side) for side in SIDES] for text, point in zip(texts, points, strict=True)]
-    chosen = [sides[0] for sides in options]
-    marks = [Label("oo", point, "center") for point in points]
-    for _ in range(4):  # each in turn, given where the others now stand
-        for i, sides in enumerate(options):
-            chosen[i] = quietest(sides, marks + chosen[:i] + chosen[i + 1 :], drawn)
-    return chosen
-
-
-def quietest(options: Sequence[Label], taken: Sequence[Label], drawn: Sequence[Fraction]) -> Label:
-    """The option that covers least, on a phone and on a desk; of equals the first."""
-    lines = np.array(drawn)
-
-    def cost(label: Label) -> float:
-        total = 0.0
-        for width in WIDTHS:
-            left, top, right, bottom = box = label.box(width)
-            total += 14 * (max(0, -left) + max(0, right - width) + max(0, -top) + max(0, bottom - HEIGHT))
-            total += sum(_overlap(box, other.box(width)) for other in taken)
-            x, y = lines[:, 0] * width, lines[:, 1] * HEIGHT
-            total += 10 * np.count_nonzero((left - 1 < x) & (x < right + 1) & (top - 1 < y) & (y < bottom + 1))
-        return total
-
-    return min(options, key=lambda label: round(cost(label)))
-
-
-def trace(corners: Sequence[Fraction], samples: int = 300) -> list[Fraction]:
-    """A line as a row of places: dense where a label must not cross it."""
-    steps, (xs, ys) = np.linspace(0, len(corners) - 1, samples), np.transpose(corners)
-    known = range(len(corners))
-    return list(zip(np.interp(steps, known, xs), np.interp(steps, known, ys), strict=True))
-
-
-def _overlap(a: Box, b: Box) -> float:
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
 
 
 def described(title: str, description: str) -> None:
@@ -215,7 +125,7 @@ def names(kind: Any, field: str, order: Sequence[str], *, legend: bool, marks: S
     return kind(field, type="nominal", scale=domain, legend=alt.Legend(title=None, orient="top") if legend else None)
 
 
-def rule(line: Mapping[str, Any], at: Mapping[str, Any], place: Fraction, drawn: Sequence[Fraction]) -> Any:
+def rule(line: Mapping[str, Any], at: Mapping[str, Any], place: Spot, drawn: Sequence[Spot]) -> Any:
     """A reference line with its name at the end where it covers least; `place` is where it meets the two axes."""
     across = "y" in line
     way = "y" if across else "x"
@@ -232,7 +142,6 @@ def rule(line: Mapping[str, Any], at: Mapping[str, Any], place: Fraction, drawn:
     return alt.layer(data.mark_rule(style="guide", strokeDash=DASH).encode(**{way: at[way]}), name)
 
 
-def finish(chart: Any, title: str, description: str, right: float = 12) -> Any:
-    """Title, alternative text and size; `right` pixels are kept free for what stands beside the plot."""
-    padding = {"left": 4, "top": 4, "bottom": 4, "right": right}
-    return chart.properties(title=title, description=description, width="container", height=HEIGHT, padding=padding)
+def finish(chart: Any, title: str, description: str) -> Any:
+    """Title, alternative text and size. (Vega makes room for labels that stand beside the plot.)"""
+    return chart.properties(title=title, description=description, width="container", height=HEIGHT)

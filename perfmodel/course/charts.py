@@ -15,7 +15,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from perfmodel.course import axes
+from perfmodel.course import axes, labels
 from perfmodel.course.sliders import Slider, live
 from perfmodel.format import fmt
 
@@ -80,7 +80,7 @@ def lines(
         "y": axes.channel(alt.Y, y, y_title, y_unit, y_ends, log_y),
     }
 
-    def where(x: Any, y: Any) -> axes.Fraction:
+    def where(x: Any, y: Any) -> labels.Spot:
         return axes.position(x, x_ends, log_x), 1 - axes.position(y, y_ends, log_y)
 
     names = list(dict.fromkeys(df[series]))
@@ -91,18 +91,19 @@ def lines(
     drawn = [
         spot
         for _, line in df.groupby(series, sort=False)
-        for spot in axes.trace([where(*point) for point in zip(line[x], line[y], strict=True)])
+        for spot in labels.trace([where(*point) for point in zip(line[x], line[y], strict=True)])
     ]
     layers: list[Any] = [
         axes.rule(rule, at, where(rule.get("x", x_ends[0]), rule.get("y", y_ends[0])), drawn) for rule in rules
     ]
-    layers.append(alt.Chart(df).mark_line(clip=True).encode(**at, color=colour, **dash))
-    if direct and several:
-        ends = df.loc[df.groupby(series, sort=False)[x].idxmax()]
-        heights = [axes.HEIGHT * where(*end)[1] for end in zip(ends[x], ends[y], strict=True)]
-        for name, height, moved in zip(ends[series], heights, axes.spread(heights, 15), strict=True):
-            mark = alt.Chart(ends[ends[series] == name]).mark_text(align="left", dx=7, dy=moved - height)
-            layers.append(mark.encode(**at, color=colour, text=alt.Text(series, type="nominal")))
+    in_order = alt.Chart(df.assign(row=np.arange(len(df))))  # a curve may turn back: latency against throughput does
+    layers.append(in_order.mark_line(clip=True).encode(**at, color=colour, order="row:Q", **dash))
+    ends = df.groupby(series, sort=False).tail(1) if direct and several else df.head(0)
+    spots = [where(*end) for end in zip(ends[x], ends[y], strict=True)]
+    names_at_ends = labels.at_ends([str(name) for name in ends[series]], spots, drawn)
+    for (_, end), label in zip(ends.iterrows(), names_at_ends, strict=True):
+        text = alt.Chart(end.to_frame().T).mark_text(**label.mark)
+        layers.append(text.encode(**at, color=colour, text=alt.Text(series, type="nominal")))
     layers.append(_hover(_with_texts(df, x, y, x_unit, y_unit), at, colour, _tips(series, x_title, y_title)))
     if points is not None:
         kinds = list(dict.fromkeys(points["label"]))
@@ -110,9 +111,7 @@ def lines(
         mark = alt.Chart(_with_texts(points, x, y, x_unit, y_unit)).mark_point(style="note", filled=True, size=80)
         tips = _tips("label", x_title, y_title)
         layers.append(mark.encode(**at, shape=shape, tooltip=tips, **({"color": colour} if series in points else {})))
-    return axes.finish(
-        alt.layer(*layers), title, description, right=12 + axes.CHARACTER * longest * (direct and several)
-    )
+    return axes.finish(alt.layer(*layers), title, description)
 
 
 def roofline(roofs: Mapping[str, tuple[float, float]], points: pd.DataFrame, *, title: str, description: str) -> Any:
@@ -157,7 +156,7 @@ def roofline(roofs: Mapping[str, tuple[float, float]], points: pd.DataFrame, *, 
         *_tips("roof", "arithmetic intensity", "performance"),
     ]
     layers = [
-        alt.Chart(ridges).mark_rule(style="guide", strokeDash=axes.DASH).encode(**at, y2=alt.value(axes.HEIGHT)),
+        alt.Chart(ridges).mark_rule(style="guide", strokeDash=axes.DASH).encode(**at, y2=alt.value(labels.HEIGHT)),
         alt.Chart(roof).mark_line(clip=True).encode(**at, color=colour),
         alt.Chart(_with_texts(work, "intensity", "performance", "FLOP/B", "FLOP/s"))
         .mark_point(size=80, filled=True)
@@ -165,12 +164,12 @@ def roofline(roofs: Mapping[str, tuple[float, float]], points: pd.DataFrame, *, 
     ]
     named = pd.concat([work, ridges.assign(label=[f"ridge {fmt(value, 'FLOP/B')}" for value in ridges.intensity])])
 
-    def where(df: pd.DataFrame) -> list[axes.Fraction]:
+    def where(df: pd.DataFrame) -> list[labels.Spot]:
         pairs = zip(df.intensity, df.performance, strict=True)
         return [(axes.position(x, x_ends, 10), 1 - axes.position(y, y_ends, 10)) for x, y in pairs]
 
-    drawn = where(roof) + [spot for x, y in where(ridges) for spot in axes.trace([(x, y), (x, 1)], 50)]
-    for (_, row), label in zip(named.iterrows(), axes.place(named.label, where(named), drawn), strict=True):
+    drawn = where(roof) + [spot for x, y in where(ridges) for spot in labels.trace([(x, y), (x, 1)], 50)]
+    for (_, row), label in zip(named.iterrows(), labels.place(named.label, where(named), drawn), strict=True):
         text = alt.Chart(row[["label", "intensity", "performance"]].to_frame().T).mark_text(style="note", **label.mark)
         layers.append(text.encode(**at, text="label:N"))
     return axes.finish(alt.layer(*layers), title, description)
@@ -199,7 +198,7 @@ def stacked_bars(
     parts, categories = list(dict.fromkeys(df[part])), list(dict.fromkeys(df[category]))
     totals = df.groupby(category, sort=False, as_index=False)[value].sum()
     totals["text"] = [fmt(total, unit) for total in totals[value]]
-    ends = axes.limits(totals[value], 0)
+    ends = axes.limits(1.3 * totals[value], 0)  # room for the totals
     where = alt.Y(category, type="nominal", sort=categories, title=None, axis=alt.Axis(labelLimit=110, domain=False))
     length = axes.channel(alt.X, value, value_title, unit, ends, 0)
     shown = df.assign(text=[fmt(number, unit) for number in df[value]], rank=[parts.index(name) for name in df[part]])
@@ -218,7 +217,7 @@ def stacked_bars(
         )
     )
     sums = alt.Chart(totals).mark_text(style="value", align="left", dx=6).encode(y=where, x=length, text="text:N")
-    chart = axes.finish(alt.layer(bars, sums), title, description, right=60)
+    chart = axes.finish(alt.layer(bars, sums), title, description)
     return chart.properties(height=alt.Step(34))
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 import sympy as sp
 
 from perfmodel.course import axes
+from perfmodel.course.labels import HEIGHT
 from perfmodel.course.vega import vega
 
 HEADROOM = 1.35  # the result is written above the curve
@@ -168,7 +169,7 @@ def live(
             x=across, y=up, x2="x2", y2="y2", color=look["color"]
         ),
         shapes.mark_point(size=50, filled=True, aria=False).encode(x=across, y=up, tooltip=tips, **look),
-        here.mark_rule(style="guide", strokeDash=axes.DASH).encode(x=across, y=up, y2=alt.value(axes.HEIGHT)),
+        here.mark_rule(style="guide", strokeDash=axes.DASH).encode(x=across, y=up, y2=alt.value(HEIGHT)),
         here.mark_point(filled=True, size=180).encode(x=across, y=up, tooltip=tips, **look),
         here.transform_calculate(result=result)
         .mark_text(style="value", align="left", baseline="top", dx=6, dy=2)
