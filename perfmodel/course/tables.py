@@ -59,13 +59,18 @@ class Table:
 
     def _repr_html_(self) -> str:
         columns = list(self.columns.values())
-        head = "".join(f'<th scope="col" class="{c.kind}">{escape(c.heading())}</th>' for c in columns)
+        head = "".join(map(_head, columns))
         body = "\n".join(f"<tr>{''.join(map(_cell, columns, line, range(len(line))))}</tr>" for line in self.cells)
         return (
             f'<div class="course-table-box" tabindex="0" role="group" aria-label="{escape(self.caption)}">'
             f'<table class="course-table mathjax_process">\n<caption>{escape(self.caption)}</caption>\n'
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
         )
+
+
+def _head(column: Column) -> str:
+    unit = "" if column.prefix is None else f' <span class="unit">({escape(column.prefix + column.unit)})</span>'
+    return f'<th scope="col" class="{column.kind}">{escape(column.title)}{unit}</th>'
 
 
 def _cell(column: Column, text: str, position: int) -> str:
