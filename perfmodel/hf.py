@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.model import Model
+from perfmodel.quantity import shown
 
 REFUSED: Any = object()
 
@@ -143,12 +144,12 @@ def _load(path: Path) -> Any:
 
 def _model(config: Any, name: str) -> Model:
     if not hasattr(config, "keys"):
-        raise ValueError(f"must hold a JSON object, not {_show(config)}")
+        raise ValueError(f"must hold a JSON object, not {shown(config)}")
     given = config.get("architectures")
     if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str):
-        raise ValueError(f"architectures={_show(given)} must be a list of one name")
+        raise ValueError(f"architectures={shown(given)} must be a list of one name")
     if given[0] not in ARCHITECTURES:
-        raise ValueError(f"architectures={_show(given)} is not known; known: {', '.join(ARCHITECTURES)}")
+        raise ValueError(f"architectures={shown(given)} is not known; known: {', '.join(ARCHITECTURES)}")
     architecture = ARCHITECTURES[given[0]]
     config = {architecture.aliases.get(key, key): value for key, value in config.items()}
     for setting, rule in architecture.rules.items():
@@ -169,7 +170,7 @@ def _check(key: str, rule: Rule, config: dict[str, Any]) -> None:
         allowed = False
     if not allowed:
         absent = "" if key in config else " (what a missing key means)"
-        raise ValueError(f"{key}={_show(value)}{absent} {rule.text}")
+        raise ValueError(f"{key}={shown(value)}{absent} {rule.text}")
 
 
 def _value(key: Key, config: dict[str, Any], values: dict[str, Any]) -> Any:
@@ -183,12 +184,7 @@ def _value(key: Key, config: dict[str, Any], values: dict[str, Any]) -> Any:
         return value(values)
     if type(value) is not key.type:
         expected = {int: "a whole number", bool: "true or false"}[key.type]
-        raise ValueError(f"{key.name}={_show(value)} must be {expected}")
+        raise ValueError(f"{key.name}={shown(value)} must be {expected}")
     if type(value) is int and value <= 0:
         raise ValueError(f"{key.name}={value} must be above 0")
     return value
-
-
-def _show(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

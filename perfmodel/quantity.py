@@ -6,7 +6,7 @@ from this one description, so they cannot disagree.
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -89,19 +89,29 @@ def check_value(
     if type(value) in (int, float) and (minimum or 0) < value <= (maximum or 1e300) and (not whole or value % 1 == 0):
         return  # the common case, without the cost of an array
     rule = "must be above 0" if minimum is None else f"must be at least {minimum}"
+
+    def refuse(why: str) -> NoReturn:
+        raise ValueError(f"{owner}: {name}={shown(value)} {why}") from None
+
     if isinstance(value, (bool, str)) or value is None:
-        raise ValueError(f"{owner}: {name}={value!r} is not a number; it {rule}")
+        refuse(f"is not a number; it {rule}")
     try:
         numbers = np.asarray(value, dtype=float)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{owner}: {name}={value!r} is not a number; it {rule}") from None
+        refuse(f"is not a number; it {rule}")
     low = numbers <= 0 if minimum is None else numbers < minimum
     if not np.all(np.isfinite(numbers)) or np.any(low):
-        raise ValueError(f"{owner}: {name}={value!r} {rule} and finite")
+        refuse(f"{rule} and finite")
     if maximum is not None and np.any(numbers > maximum):
-        raise ValueError(f"{owner}: {name}={value!r} must be at most {maximum}")
+        refuse(f"must be at most {maximum}")
     if whole and np.any(numbers != np.floor(numbers)):
-        raise ValueError(f"{owner}: {name}={value!r} must be a whole number")
+        refuse("must be a whole number")
+
+
+def shown(value: Any) -> str:
+    """A value as an error message quotes it: in one line, and not the whole of a long one."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def check_fields(instance: Any) -> None:
