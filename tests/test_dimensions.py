@@ -132,3 +132,22 @@ def test_a_wrong_unit_raises(wrong):
     deployment = wrong(with_units(PLAIN["dense"]))
     with pytest.raises(pint.DimensionalityError):
         _ = pm.decode_time(deployment, 64, 1280).total
+
+
+def test_every_letter_has_one_unit_and_one_meaning():
+    """The table of notation: a letter twice would be a formula misread."""
+    rows = pm.notation()
+    letters = [row.symbol for row in rows]
+    assert len(set(letters)) == len(letters)
+    assert {row.unit for row in rows} <= {"1", "token", "s", "byte", "byte/s", "FLOP/s", "FLOP/byte"}
+    assert all(row.meaning for row in rows)
+    places = {row.where.rsplit(".", 1)[-1] for row in rows}
+    assert {
+        "kv_heads",
+        "memory_bandwidth",
+        "latency",
+        "tensor_parallel",
+        "step_overhead",
+        "batch",
+        "ridge_point",
+    } <= places
