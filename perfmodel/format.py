@@ -134,7 +134,7 @@ def fmt(
         x, unit = x / BINARY[prefix], prefix + unit
     if x == 0:
         return _join("", "0", unit)
-    whole = isinstance(value, numbers.Integral) and x.denominator == 1
+    whole = isinstance(value, numbers.Integral) and x.denominator == 1 and prefix not in WORDS
     n, power = _significant(x, digits or _default_digits(x, unit, whole))
     digits = len(str(n))
     if prefix in WORDS:

@@ -64,7 +64,10 @@ class Mismatch:
     where: str
 
     def __repr__(self) -> str:
-        ratio = self.ratio if self.ratio.is_Rational or self.ratio.free_symbols else f"{float(self.ratio):.6g}"
+        ratio = self.ratio
+        if not ratio.free_symbols and not (ratio.is_Rational and max(abs(ratio.p), ratio.q) < 1000):
+            near = ratio != sp.oo and abs(ratio - 1) < 1e-6
+            ratio = f"1 + {float(ratio - 1):.3g}" if near else f"{float(ratio):.9g}"
         return f"perfmodel / derived = {ratio}; {self.where}"
 
 

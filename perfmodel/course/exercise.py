@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.format import fmt
+
 if TYPE_CHECKING:
     from perfmodel.course.algebra import Mismatch
 
@@ -129,10 +131,10 @@ def check_value(label: str, answer: Any) -> Verdict:
     number = _number(answer)
     if isinstance(number, str):
         return Verdict(False, number)
-    unit = f" {expected.unit}" if expected.unit else ""
     ratio = number / expected.value
     if abs(ratio - 1) <= expected.rel:
-        return Verdict(True, f"Right: {number:.4g}{unit}.")
+        shown = fmt(int(number), expected.unit) if number.is_integer() else fmt(number, expected.unit, 4)
+        return Verdict(True, f"Right: {shown}.")
     return Verdict(False, _suggestion(ratio, expected) or _too_far(ratio, expected.unit))
 
 

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from perfmodel.course.tables import Column, Table, table
-from perfmodel.format import THIN
+from perfmodel.format import SUPERSCRIPT, THIN
 
 VERDICTS = (
     "reproduced",
@@ -60,8 +60,11 @@ class Claim:
 
 
 def with_unit(value: str, unit: str) -> str:
-    """A value and its unit as text; a count has none."""
-    return f"{value}{THIN}{unit}" if value and unit else value
+    """A value and its unit as a reader sees them; a count has no unit."""
+    mantissa, _, exponent = value.partition("e")
+    if exponent.isdigit():
+        value = f"{mantissa} × 10{exponent.translate(SUPERSCRIPT)}"
+    return f"{value}{THIN}{'×' if unit == 'x' else unit}" if value and unit else value
 
 
 @cache
@@ -143,12 +146,11 @@ def render(chapter: int | str) -> Table:
     if not rows:
         raise ValueError(f"the ledger has no claims of chapter {chapter!r}")
     columns: dict[str, Column | str] = {
-        "id": "Claim",
-        "quantity": "What",
+        "quantity": Column("Claim", kind="html"),
         "article": "The article",
         "ours": Column("Ours", kind="html"),
         "verdict": Column("Verdict", kind="html"),
-        "why": "Why",
+        "why": Column("Why", kind="prose"),
     }
     return table(rows, columns, f"Claims of the article's chapter {chapter}")
 
@@ -157,8 +159,7 @@ def _row(claim: Claim) -> dict[str, str]:
     link = f"../{claim.page}.html#{anchor(claim.key)}"
     ours = with_unit(claim.our_value, claim.unit) or "see there"
     return {
-        "id": claim.id,
-        "quantity": claim.quantity,
+        "quantity": f'{escape(claim.quantity)} <span class="claim-id">{claim.id}</span>',
         "article": claim.printed or "–",
         "ours": f'<a href="{escape(link)}">{escape(ours)}</a>',
         "verdict": f'<span class="verdict verdict-{claim.verdict}">{claim.verdict.replace("-", " ")}</span>',

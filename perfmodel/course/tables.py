@@ -23,7 +23,7 @@ class Column:
     prefix : str, optional
         One prefix for the whole column: the unit then moves into the heading.
     kind : str
-        "number" or "text"; cells of kind "maths" hold LaTeX, of kind "html" ready markup.
+        "number", "text", or "prose" for whole sentences; cells of kind "maths" hold LaTeX, of kind "html" markup.
     """
 
     title: str
