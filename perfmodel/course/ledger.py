@@ -63,7 +63,7 @@ def with_unit(value: str, unit: str) -> str:
     """A value and its unit as a reader sees them; a count has no unit."""
     mantissa, _, exponent = value.partition("e")
     if exponent.isdigit():
-        value = f"{mantissa} × 10{exponent.translate(SUPERSCRIPT)}"
+        value = f"{mantissa}\u00a0×\u00a010{exponent.translate(SUPERSCRIPT)}"
     return f"{value}{THIN}{'×' if unit == 'x' else unit}" if value and unit else value
 
 
