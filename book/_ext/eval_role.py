@@ -12,7 +12,7 @@ from sphinx.transforms import SphinxTransform
 
 
 class said(nodes.inline):  # noqa: N801 (docutils names node classes so)
-    """A computed value in a sentence. Attribute ``how``: the formula in words, or an empty string."""
+    """A computed value in a sentence. Attributes: ``key``, its name; ``how``, the formula in words or nothing."""
 
 
 class EvalRole(RoleBase):
@@ -31,23 +31,32 @@ class EvalRole(RoleBase):
         if key not in known:
             return [], [glue_warning(f"nothing said {key!r} in this chapter", self.document, self.line)]
         text, how = known[key]
-        # The first place where a value stands can be linked to: the ledger of the article's claims does.
-        anchors = self.document.settings.env.temp_data.setdefault("said anchors", set())
-        ids = [] if key in anchors else [f"said-{key}"]
-        anchors.add(key)
-        return [said(text, text, how=how, classes=["said"], ids=ids)], []
+        return [said(text, text, key=key, how=how, classes=["said"])], []
 
 
-class PlainHeadings(SphinxTransform):
-    """A value in a heading is plain text, so that contents lists and page titles carry no tooltips."""
+class PlaceValues(SphinxTransform):
+    """Values in headings become plain text, so that contents lists and page titles carry no tooltips.
 
-    default_priority = 800  # before the contents lists are collected, at 880
+    Elsewhere the first place where a value stands can be linked to: the ledger of the article's claims does.
+    """
+
+    default_priority = 700  # before lists of contents are made, at 720 and 880
 
     def apply(self):
-        for title in self.document.findall(nodes.title):
-            if isinstance(title.parent, nodes.section):
-                for node in list(title.findall(said)):
-                    node.parent.replace(node, nodes.Text(node.astext()))
+        placed = set()
+        for node in list(self.document.findall(said)):
+            title = next((above for above in _ancestors(node) if isinstance(above, nodes.title)), None)
+            if title is not None and isinstance(title.parent, nodes.section):
+                node.parent.replace(node, nodes.Text(node.astext()))
+            elif node["key"] not in placed:
+                placed.add(node["key"])
+                node["ids"].append(f"said-{node['key']}")
+
+
+def _ancestors(node):
+    while node.parent is not None:
+        node = node.parent
+        yield node
 
 
 def visit_said(self, node):
@@ -63,5 +72,5 @@ def depart_said(self, node):
 def setup(app):
     app.add_node(said, html=(visit_said, depart_said))
     app.add_role("eval", EvalRole(), override=True)
-    app.add_transform(PlainHeadings)
+    app.add_transform(PlaceValues)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

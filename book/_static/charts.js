@@ -19,7 +19,8 @@
   function takeControls(view, found = []) {
     for (const param of view.params ?? []) {
       if (param.bind?.input) {
-        found.push({ name: param.name, value: param.value, ...param.bind, label: (param.bind.name ?? param.name).replace(/[\s:]+$/, "") });
+        const label = (param.bind.name ?? param.name).replace(/[\s:]+$/, "");
+        found.push({ ...param.bind, name: param.name, value: param.value, label });
         delete param.bind;
       }
     }

@@ -1,0 +1,174 @@
+"""The book's own Sphinx extensions, on small books: what they show, and what they refuse; and the charts' colours."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from tools import book
+
+STATIC = book.ROOT / "book/_static"
+CONF = """
+extensions = ["myst_nb", "eval_role", "vega_charts"]
+nb_execution_mode = "off"
+myst_enable_extensions = ["colon_fence"]
+"""
+BARS = {
+    "description": "Two bars, the second twice as high as the first.",
+    "data": {"values": [{"x": "a", "y": 1}, {"x": "b", "y": 2}]},
+    "mark": "bar",
+    "encoding": {"x": {"field": "x", "type": "nominal"}, "y": {"field": "y", "type": "quantitative"}},
+    "width": "container",
+}
+
+
+def says(name, text, how=""):
+    """A cell as `say` leaves it."""
+    record = "application/papermill.record/"
+    metadata = {"scrapbook": {"name": name, "mime_prefix": record}, "how": how}
+    return new_code_cell(
+        "say(...)",
+        outputs=[new_output("display_data", {f"{record}text/plain": text}, metadata=metadata)],
+        metadata={"tags": ["remove-cell"]},
+    )
+
+
+def draws(spec):
+    """A cell as a chart leaves it."""
+    data = {"application/vnd.vegalite.v5+json": spec, "text/plain": "Chart"}
+    return new_code_cell("chart", outputs=[new_output("display_data", data)])
+
+
+def build(folder, *cells):
+    """Build a book of one executed notebook; return its page and the warnings."""
+    (folder / "conf.py").write_text(CONF)
+    language = {"language_info": {"name": "python", "pygments_lexer": "python"}}
+    nbformat.write(new_notebook(cells=list(cells), metadata=language), folder / "index.ipynb")
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-w", "warnings", ".", "out"]
+    environment = os.environ | {"PYTHONPATH": str(book.ROOT / "book/_ext"), "NO_COLOR": "1"}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return (folder / "out/index.html").read_text("utf8"), (folder / "warnings").read_text("utf8")
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    prose = """# A token in {eval}`tpot`
+
+:::{contents}
+:::
+
+## At {eval}`tpot` each
+
+It takes {eval}`tpot`, or {eval}`plain`.
+
+| time |
+|---|
+| {eval}`tpot` |
+
+:::{admonition} Title {eval}`tpot`
+Body {eval}`tpot`
+:::
+
+:::{list-table} Caption {eval}`tpot`
+* - cell
+:::
+"""
+    cells = says("tpot", "41.8 ms", 'weights "over" bandwidth'), says("plain", "221"), new_markdown_cell(prose)
+    folder = tmp_path_factory.mktemp("sound")
+    return folder, *build(folder, *cells, draws(BARS))
+
+
+def test_a_sound_book_has_no_warnings(sound):
+    assert sound[2] == ""
+
+
+def test_values_appear_with_their_formula(sound):
+    page = sound[1]
+    shown = 'class="said"{} title="weights &quot;over&quot; bandwidth">41.8 ms</span>'
+    for before, anchor, after in (
+        ("It takes <span ", ' id="said-tpot"', ", or"),  # the first place that can be linked to
+        ("<p><span ", "", "</p></td>"),
+        ('<p class="admonition-title">Title <span ', "", "</p>"),
+        ("<p>Body <span ", "", "</p>"),
+        ("Caption <span ", "", "</span>"),
+    ):
+        assert before + shown.format(anchor) + after in page
+    assert 'or <span class="said" id="said-plain">221</span>.' in page
+
+
+def test_headings_and_contents_stay_plain(sound):
+    page = sound[1]
+    assert re.search(r"<h1>.*>A token in 41\.8 ms<", page)
+    assert re.search(r"<h2>.*>At 41\.8 ms each<", page)
+    assert "<title>A token in 41.8 ms" in page
+    assert re.search(r'<a class="reference internal" href="#[^"]+" id="[^"]+">At 41\.8 ms each</a>', page)
+
+
+def test_a_chart_has_a_picture_a_place_and_its_specification(sound):
+    folder, page, _ = sound
+    alt = re.escape(BARS["description"])
+    picture = re.search(rf'<img alt="{alt}" class="chart-static" src="([^"]+\.svg)"', page)
+    svg = (folder / "out" / picture[1]).read_text("utf8")
+    assert svg.count('aria-roledescription="bar"') == 2 or svg.count("<path") >= 2
+    light = json.loads((STATIC / "chart-theme.json").read_text("utf8"))["light"]
+    assert light["mark"]["color"] in svg
+    assert re.search(rf'<div class="chart-live" role="img" aria-label="{alt}" hidden>', page)
+    spec = re.search(r'<script class="chart-spec" type="application/json">(.*?)</script>', page)[1]
+    assert json.loads(spec) == BARS
+    assert page.index("vega-bundle.js") < page.index("charts.js")
+
+
+def test_the_build_warns_of_what_the_page_could_not_show(tmp_path):
+    slider = {"name": "p", "value": 1, "bind": {"input": "color"}}
+    _, warnings = build(
+        tmp_path,
+        says("twice", "1"),
+        says("twice", "2"),
+        new_markdown_cell("# Title\n\nIt takes {eval}`nope`."),
+        draws(BARS | {"description": " "}),
+        draws(BARS | {"params": [slider]}),
+    )
+    complaints = warnings.splitlines()
+    for number, part in enumerate(
+        ("'twice'", "nothing said 'nope' in this chapter", "chart without a description", "chart control 'color'")
+    ):
+        assert sum(part in line for line in complaints) == 1, f"{number}: {part} in {warnings}"
+    assert all("index.ipynb" in line for line in complaints)
+
+
+# -------------------------------------------------------------------------------------------------- Colours and fonts
+def luminance(colour):
+    """Relative luminance as WCAG defines it."""
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(("mode", "background"), [("light", "#ffffff"), ("dark", "#121212")])
+def test_chart_colours_can_be_read_on_the_page(mode, background):
+    """Lines are named in their own colour, so series need the contrast of text."""
+    theme = json.loads((STATIC / "chart-theme.json").read_text("utf8"))[mode]
+    text = [
+        *theme["range"]["category"],
+        *(style["color"] for style in theme["style"].values()),
+        *(theme[part][key] for part in ("axis", "legend") for key in ("labelColor", "titleColor")),
+        theme["title"]["color"],
+        theme["mark"]["color"],
+    ]
+    assert {colour: contrast(colour, background) for colour in text if contrast(colour, background) < 4.5} == {}
+
+
+def test_charts_are_set_in_the_font_of_the_page():
+    css = (STATIC / "course.css").read_text("utf8")
+    font = json.loads((STATIC / "chart-theme.json").read_text("utf8"))["common"]["font"]
+    assert re.search(r"--course-font: (.*);", css)[1].replace('"', "'") == font
