@@ -41,7 +41,7 @@ class Column:
         if isinstance(value, str) or self.kind != "number":
             return str(value)
         text = fmt(value, self.unit, self.digits, self.prefix, allow_inf=True)
-        return text if self.prefix is None else text.rpartition(THIN)[0]
+        return text if self.prefix is None else text.removesuffix(self.prefix + self.unit).removesuffix(THIN)
 
 
 class Table:
