@@ -1,7 +1,10 @@
-"""Deployments that the tests share: the shipped ones, and Hypothesis strategies for any."""
+"""What the tests share: deployments, Hypothesis strategies for any, configs, and how a refusal looks."""
 
+import json
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -104,3 +107,33 @@ def deployments(draw, ideal=False, **which):
 
 batches = st.integers(1, 4096)
 tokens = st.integers(1, 1_000_000)
+
+
+# Published configs, and their keys changed
+
+CONFIGS = Path(__file__).parent / "data" / "configs"
+LLAMA = json.loads((CONFIGS / "meta-llama--Meta-Llama-3.1-8B.json").read_text(encoding="utf-8"))
+ABSENT = object()
+
+
+def config(base=LLAMA, **changes):
+    """A config with keys changed or, if ABSENT, taken out."""
+    return {key: value for key, value in (base | changes).items() if value is not ABSENT}
+
+
+def refused(call, *words):
+    """`call` raises ValueError in one line that holds all the words."""
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are checked below
+        call()
+    message = str(error.value)
+    assert "\n" not in message
+    assert len(message) < 300
+    for word in words:
+        assert word in message, message
+
+
+def label(value):
+    """A test's name: a field as it is, an instance by its class, a value by the start of its text."""
+    if isinstance(value, str):
+        return value[:40]
+    return type(value).__name__ if hasattr(value, "__dataclass_fields__") else " ".join(repr(value).split())[:40]
