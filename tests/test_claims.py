@@ -31,7 +31,7 @@ def quantity(text, unit=""):
     >>> quantity("41.8 ms")
     (0.0418, 5e-05, 's')
     """
-    match = re.fullmatch(r"([−-]?)\$?([\d,]+(?:\.\d+)?)(?:e(\d+)|\s*×\s*10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?\s*(.*)", text.strip())
+    match = re.fullmatch(r"([−-]?)\$?([\d,]+(?:\.\d+)?)(?:e\+?(\d+)|\s*×\s*10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+))?\s*(.*)", text.strip())
     if not match:
         return None
     sign, digits, power, raised, words = match.groups()

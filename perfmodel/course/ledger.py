@@ -29,8 +29,8 @@ FILE = Path("book/lab/claims.csv")
 class Claim:
     """One claim of the article, and what became of it.
 
-    `where` is ``page#key``: the page below `book/`, and on it the name of a said number, or the label of an
-    equation, an exercise or a section.
+    `our_value` is in the article's unit unless it names its own. `where` is ``page#key``: the page below `book/`, and
+    on it the name of a said number, or the label of an equation, an exercise or a section.
     """
 
     id: str
@@ -58,13 +58,21 @@ class Claim:
         """The value as the article prints it, with its unit."""
         return with_unit(self.source_value, self.unit)
 
+    @property
+    def ours(self) -> str:
+        """Our value with its unit: the article's, or one of its own where it answers in another ("7.2 %")."""
+        value, _, unit = self.our_value.partition(" ")
+        return with_unit(value, unit or self.unit)
+
 
 def with_unit(value: str, unit: str) -> str:
     """A value and its unit as a reader sees them; a count has no unit."""
     mantissa, _, exponent = value.partition("e")
     if exponent.isdigit():
         value = f"{mantissa}\u00a0×\u00a010{exponent.translate(SUPERSCRIPT)}"
-    return f"{value}{THIN}{'×' if unit == 'x' else unit}" if value and unit else value
+    if not (value and unit):
+        return value
+    return f"{value}×" if unit == "x" else f"{value}{THIN}{unit}"
 
 
 @cache
@@ -157,7 +165,7 @@ def render(chapter: int | str) -> Table:
 
 def _row(claim: Claim) -> dict[str, str]:
     link = f"../{claim.page}.html#{anchor(claim.key)}"
-    ours = with_unit(claim.our_value, claim.unit) or "see there"
+    ours = claim.ours or "see there"
     return {
         "quantity": f'{escape(claim.quantity)} <span class="claim-id">{claim.id}</span>',
         "article": claim.printed or "–",
