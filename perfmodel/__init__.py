@@ -30,8 +30,9 @@ from perfmodel.kvcache import (
     peak_activation_bytes,
     weight_bytes_per_gpu,
 )
+from perfmodel.letters import notation
 from perfmodel.model import Model
-from perfmodel.quantity import argument_symbols, notation, symbols
+from perfmodel.quantity import argument_symbols, symbols
 from perfmodel.roofline import (
     StepTime,
     attention_equals_linear,

@@ -143,23 +143,3 @@ def argument_symbols(*names: str) -> Any:
     """SymPy symbols for arguments, in the order given: ``B, s = argument_symbols("batch", "context")``."""
     found = tuple(_symbol(ARGUMENTS[name].symbol, whole=False) for name in names)
     return found[0] if len(found) == 1 else found
-
-
-def notation() -> list[Letter]:
-    """All letters of the package: fields of the dataclasses, arguments, computed quantities.
-
-    Returns
-    -------
-    list of Letter
-    """
-    from perfmodel.deployment import Constants, Deployment
-    from perfmodel.hardware import Accelerator, Link
-    from perfmodel.model import Model
-
-    rows = [
-        Letter(item.metadata["symbol"], item.metadata["unit"], item.metadata["meaning"], f"{cls.__name__}.{item.name}")
-        for cls in (Model, Accelerator, Link, Deployment, Constants)
-        for item in fields(cls)
-        if "symbol" in item.metadata
-    ]
-    return rows + list(ARGUMENTS.values()) + COMPUTED
