@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy as sp
 
-from perfmodel.quantity import notation
+from perfmodel.letters import notation
 
 BRANCHING = (sp.Max, sp.Min, sp.Piecewise)
 MOST_POINTS = 4000
