@@ -102,7 +102,8 @@ def texts(scene):
     """Text and box (left, top, right, bottom) of all that can be read."""
     for kind, item, left, top in scene:
         if kind == "text" and str(item.get("text", "")).strip() and item.get("opacity", 1):
-            wide, size = 5.6 * len(str(item["text"])), item.get("fontSize", 11)
+            size = item.get("fontSize", 11)
+            wide = len(str(item["text"])) * size * (0.53 if item.get("fontWeight") else 0.48)
             x = (
                 left
                 + item.get("x", 0)
@@ -231,6 +232,14 @@ def test_the_live_curve_is_the_formula():
     step = pm.decode_time(server(4), sizes, 1280).total
     slope = (heights[-1] - heights[0]) / (step[-1] - step[0])
     assert np.allclose(heights, heights[0] + slope * (step - step[0]), atol=1e-6)
+
+
+def test_the_result_stands_above_the_curve():
+    """Even above a flat one, wherever the reader is on it."""
+    scene = drawn(sliding(x=Slider(B, "batch B", 2, 1, 4), claims=None, log_x=False), 350)
+    curve = min(top + item["y"] for kind, item, _, top in scene if kind == "rule" and item.get("strokeWidth") == 2.5)
+    (bottom,) = [box[3] for text, box in texts(scene) if " at 2" in text]
+    assert bottom < curve - 8
 
 
 def test_sliders_are_named_and_start_where_they_should():

@@ -82,6 +82,7 @@ def test_a_typed_quantity_is_refused(sentence):
         "A multiply-add is two FLOPs.",
         "$2 N S + 4 S^2 H_q D L$ and $\\max(b_w / \\beta, 10^{12})$",
         "```{math}\n:label: eq-2048\nT = 2 N / \\beta\n```",
+        "```{math}\n:label: eq-x\nT = 64\\,N\n```",
         "```{code-cell} ipython3\n:tags: [hide-input]\n\nx = 42  # ms\n```",
         "```\n42 ms\n```",
         "````{note}\n```python\nx = '42 ms'\n```\n````",
