@@ -1,4 +1,4 @@
-"""The built site as readers meet it: in Chromium, wide and narrow, light and dark, on paper, without a server, mute."""
+"""The built site as readers meet it: wide and narrow, light and dark, on paper, without a server or JavaScript."""
 
 import functools
 import json
@@ -14,6 +14,7 @@ import nbformat
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
+from colour import contrast
 from playwright.sync_api import expect
 
 import perfmodel as pm
@@ -212,28 +213,66 @@ def test_no_raw_markup_is_seen(visit, name):
     assert raw.findall(text) == []
 
 
+def axe(page, **options):
+    """What axe finds. It need not look into drawn charts, each one picture with a name, nor at every word of code."""
+    found = Axe().run(page, {"exclude": [[".chart-live svg"], ["pre"]]}, {"resultTypes": ["violations"], **options})
+    return [
+        f"{rule['impact']} {rule['id']}: {node['html'][:150]}"
+        for rule in found.response["violations"]
+        for node in rule["nodes"]
+    ]
+
+
+def in_dark(page, look):
+    """Look at a page in its dark theme."""
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_selector("html[data-theme=dark]")
+    rest(page)
+    seen = look(page)
+    page.emulate_media(color_scheme="light")
+    page.wait_for_selector("html[data-theme=light]")
+    rest(page)
+    return seen
+
+
 @every_width
 @every_page
 def test_axe_finds_nothing(visit, name, width):
     page, *_ = visit(name, width)
-    # Maths is hidden from axe, not from screen readers, so it takes a heading of maths for empty; see below.
-    # A drawn chart is one picture with a name; its thousand shapes are hidden from screen readers.
-    pictures = {"exclude": [[".chart-live svg"]]}
-    rules = {"rules": {"empty-table-header": {"enabled": False}}, "resultTypes": ["violations"]}
-    light = Axe().run(page, pictures, rules).response["violations"]
-    page.emulate_media(color_scheme="dark")
-    page.wait_for_selector("html[data-theme=dark]")
-    rest(page)
-    dark = Axe().run(page, pictures, {"runOnly": ["color-contrast"]}).response["violations"]
-    page.emulate_media(color_scheme="light")
-    page.wait_for_selector("html[data-theme=light]")
-    rest(page)
-    found = [f"{rule['impact']} {rule['id']}: {node['html'][:150]}" for rule in light + dark for node in rule["nodes"]]
-    assert found == []
+    # axe does not see maths, which screen readers do, and takes a heading of maths for an empty one.
+    assert axe(page, rules={"empty-table-header": {"enabled": False}}) == []
     assert [heading for heading in page.locator("th").all_text_contents() if not heading.strip()] == []
 
 
 @every_page
+def test_axe_finds_nothing_in_the_dark(visit, name):
+    page, *_ = visit(name, WIDE)
+    assert in_dark(page, lambda page: axe(page, runOnly=["color-contrast"])) == []
+
+
+# Colours of the words of code and of what lies behind them, each pair once.
+CODE = """() => {
+    const hex = rgb => "#" + rgb.match(/\\d+/g).slice(0, 3).map(part => (+part).toString(16).padStart(2, "0")).join("");
+    const behind = e => {
+        const colour = getComputedStyle(e).backgroundColor;
+        return /, 0\\)$/.test(colour) ? behind(e.parentElement) : colour;
+    };
+    const words = document.querySelectorAll(".bd-article pre, .bd-article pre span");
+    const pairs = new Set([...words].filter(word => word.textContent.trim())
+        .map(word => `${hex(getComputedStyle(word).color)} ${hex(behind(word))}`));
+    return [...pairs].map(pair => pair.split(" "));
+}"""
+
+
+def test_code_can_be_read(visit):
+    page, *_ = visit(CHAPTER, WIDE)
+    light, dark = page.evaluate(CODE), in_dark(page, lambda page: page.evaluate(CODE))
+    assert len(light) > 3
+    assert light != dark
+    assert [pair for pair in light + dark if contrast(*pair) < 4.5] == []
+
+
+@pytest.mark.parametrize("name", [CHAPTER, "search"])
 def test_skip_link_leads_to_the_text(fresh, name):
     page = fresh(name)
     page.keyboard.press("Tab")

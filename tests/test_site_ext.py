@@ -8,6 +8,7 @@ import sys
 
 import nbformat
 import pytest
+from colour import contrast
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tools import book
@@ -142,18 +143,6 @@ def test_the_build_warns_of_what_the_page_could_not_show(tmp_path):
 
 
 # -------------------------------------------------------------------------------------------------- Colours and fonts
-def luminance(colour):
-    """Relative luminance as WCAG defines it."""
-    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one, other):
-    dark, light = sorted((luminance(one), luminance(other)))
-    return (light + 0.05) / (dark + 0.05)
-
-
 @pytest.mark.parametrize(("mode", "background"), [("light", "#ffffff"), ("dark", "#121212")])
 def test_chart_colours_can_be_read_on_the_page(mode, background):
     """Lines are named in their own colour, so series need the contrast of text."""
