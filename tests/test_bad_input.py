@@ -109,6 +109,7 @@ def test_arithmetic_that_the_accelerator_lacks():
 
 def test_an_output_of_one_token_has_no_time_between_tokens():
     refused(lambda: pm.Workload(prompt=8, output=1, batch=1), "output=1", "must be at least 2")
+    refused(lambda: pm.prefill_interference(64, 1, 0.1), "output=1", "must be at least 2")
 
 
 def test_a_model_of_a_size_that_attention_alone_exceeds():
