@@ -107,6 +107,7 @@ def test_a_config_by_its_path(capsys, tmp_path):
 REFUSALS = [
     ({"--model": "llama-2-7Ob"}, ["model 'llama-2-7Ob' is unknown", "nearest: llama-2-70b"]),
     ({"--model": ""}, ["config.json", "cannot be read"]),
+    ({"--model": "nope.json"}, ["nope.json: cannot be read"]),
     ({"--accelerator": "h100"}, ["accelerator 'h100' is unknown", "nearest: h100-sxm"]),
     ({"--tp": "3"}, ["tensor_parallel=3 does not divide heads=64"]),
     ({"--tp": "0"}, ["--tp", "0 must be a whole number above 0"]),

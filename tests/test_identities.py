@@ -196,6 +196,26 @@ def test_prefills_together_do_the_work_of_each(model, prompts, prompt):
     assert together.total == approx(prompts * each.total)
 
 
+@given(deployments(experts=False), batches, tokens)
+def test_prefills_together_read_the_weights_once(deployment, prompts, prompt):
+    """And each writes its own cache."""
+    each, together = (
+        pm.prefill_time(deployment, prompt).memory,
+        pm.prefill_time(deployment, prompt, prompts=prompts).memory,
+    )
+    assert (together.linear, together.lm_head) == (each.linear, each.lm_head)
+    assert together.attention == approx(prompts * each.attention)
+
+
+@given(deployments(), batches, tokens)
+def test_messages_carry_every_token_of_the_step(deployment, batch, prompt):
+    decode, prefill = pm.decode_time(deployment, batch, prompt), pm.prefill_time(deployment, prompt, prompts=batch)
+    assert decode.communication == pm.tensor_parallel_time(deployment, batch)
+    assert prefill.communication == approx(pm.tensor_parallel_time(deployment, batch * prompt))
+    one = pm.tensor_parallel_time(deployment, 1)
+    assert pm.tensor_parallel_time(deployment, 2) - one <= one * (1 + CLOSE)
+
+
 @given(models(), st.integers(1, 60))
 def test_decoding_token_by_token_does_the_attention_of_a_causal_prefill(model, prompt):
     one_by_one = sum(pm.decode_flops(model, 1, context).attention for context in range(1, prompt + 1))
@@ -344,7 +364,8 @@ def test_an_estimate_is_consistent(deployment, workload):
     in_flight = deployment.data_parallel * workload.batch
     assert result.throughput_tok_s * result.e2e_s == approx(in_flight * workload.output)  # Little's law
     assert result.fits == (result.max_concurrency >= workload.batch)
-    assert result.max_concurrency * workload.total <= result.kv_capacity_tokens
+    assert result.max_concurrency * (workload.prompt + workload.output) <= result.kv_capacity_tokens
+    assert result.max_concurrency == pm.max_concurrency(deployment, workload.prompt + workload.output)
 
 
 @given(deployments(), workloads)

@@ -64,6 +64,12 @@ def test_a_tied_head_is_counted_once():
     assert pm.total_parameters(model) == 1_235_814_400
 
 
+def test_heads_wider_than_the_hidden_state_allows():
+    """Mistral-Nemo-Base-2407: 32 heads of 128 on a width of 5,120; 12,247,782,400 parameters on the model hub."""
+    model = pm.Model("mistral-nemo", 40, 5120, 32, 8, head_dim=128, ffn_size=14336, vocab_size=131072)
+    assert pm.total_parameters(model) == 12_247_782_400
+
+
 # KV cache
 
 
