@@ -78,6 +78,8 @@ class ChartRenderer:
         if inline or data.mime_type != MIME:
             return None
         spec = {key: value for key, value in data.content.items() if key != "$schema"}
+        if spec.get("usermeta", {}).get("fill"):  # a notebook needs a fixed width, the page does not
+            spec["width"] = "container"
         if trouble := problem(spec):
             renderer.logger.warning(trouble, subtype="chart", line=data.line)
             return []

@@ -22,6 +22,7 @@ from perfmodel.format import fmt
 __all__ = ["Slider", "enable", "lines", "live", "roofline", "stacked_bars"]
 MIME = "application/vnd.vegalite.v5+json"  # the newest that JupyterLab renders by itself
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+NOTEBOOK_WIDTH = 640  # pixels
 
 
 def enable() -> None:
@@ -34,7 +35,12 @@ def enable() -> None:
 def _render(spec: dict[str, Any], **_: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     # An error here would vanish: notebooks swallow what a display method raises. The build checks the description.
     text = spec.get("description", "without description")
-    return {MIME: {**spec, "$schema": SCHEMA}, "text/plain": f"Chart: {text}"}, {}
+    spec = {**spec, "$schema": SCHEMA}
+    if spec.get("width") == "container":
+        # JupyterLab does not lay out a cell that is out of view; Vega then measures no width, and never comes back.
+        # So notebooks get a fixed width, and the site, which reads the mark, the width of its column.
+        spec |= {"width": NOTEBOOK_WIDTH, "usermeta": {**spec.get("usermeta", {}), "fill": True}}
+    return {MIME: spec, "text/plain": f"Chart: {text}"}, {}
 
 
 def lines(
