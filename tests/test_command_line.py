@@ -86,6 +86,7 @@ def test_every_option_reaches_the_estimate(capsys):
             ["llama-2-70b, 69.0\u202fbillion parameters", "4 x h100-sxm, TP 4", "TTFT", "waiting for other"],
         ),
         ({}, ("--ideal",), ["ideal: the roofline alone"]),
+        ({"--model": "mixtral-8x7b"}, (), ["12.9\u202fbillion of them active in a token"]),
         ({"--tp": "1"}, (), ["none: the model does not fit", "do not fit; the times assume that they do"]),
     ],
 )
