@@ -18,7 +18,6 @@ DOCNAME = "book/serving/06-roofline-to-latency"
 CHAPTER = f"{DOCNAME}.md"
 INPUT = "work = pm.Workload(prompt=1024, output=256, batch=1)"  # one line of one cell
 CHANGED = "work = pm.Workload(prompt=2048, output=256, batch=1)"
-SAID = "ttft_e2e"  # a value that depends on it
 
 SECONDS = 60_000  # ms; how long one answer of the page may take, also of one that hangs
 
@@ -31,13 +30,6 @@ START = """command => {
 CELLS = f"{WIDGET}.content.widgets.map(({{ node, model }}) => ({{ node, model, source: model.sharedModel.source }}))"
 ERRORS = f"""() => {CELLS}.flatMap(cell => cell.model.toJSON().outputs ?? [])
   .filter(output => output.output_type === 'error').map(output => output.ename + ': ' + output.evalue)"""
-SENTENCES = f"""name => {CELLS}
-  .filter(cell => cell.model.type === 'markdown' && cell.source.includes('{{eval}}`' + name + '`'))
-  .map(cell => cell.node.querySelector('.jp-MarkdownOutput').textContent)"""
-CHARTS = f"""() => {CELLS}.flatMap(cell => cell.model.toJSON().outputs ?? [])
-  .filter(output => output.data?.['application/vnd.vegalite.v5+json']).length"""
-DRAWN = f"""() => {CELLS}.flatMap(cell => [...cell.node.querySelectorAll('.vega-embed :is(canvas, svg.marks)')])
-  .map(picture => picture.getBoundingClientRect().width)"""
 EDIT = f"""line => {{
   const notebook = {WIDGET}.content;
   notebook.activeCellIndex = notebook.widgets.findIndex(cell => cell.model.type === 'code'
@@ -163,28 +155,15 @@ def test_every_chapter_is_saved_as_it_was(page, reader):
     assert git(tree, "diff") == ""
 
 
-def test_a_chapter_reads_in_jupyterlab_as_on_the_site_and_is_saved_as_it_was(notebook, reader, said):
-    for name, value in said[DOCNAME].items():
-        for sentence in ask(notebook, SENTENCES, name):
-            assert value["text"] in sentence
-    widths = ask(notebook, DRAWN)
-    assert len(widths) == ask(notebook, CHARTS) > 0
-    assert min(widths) > 300
+def test_a_chapter_runs_in_jupyterlab_and_is_saved_as_it_was(notebook, reader):
     assert save(notebook, reader[1]) == ("", "")
 
 
-def test_the_sentence_follows_the_cell(notebook, reader, said):
-    before = ask(notebook, SENTENCES, SAID)
-    assert before
+def test_an_edit_changes_its_own_line_alone(notebook, reader):
     source = ask(notebook, EDIT, INPUT)
     notebook.keyboard.press("ControlOrMeta+a")
     notebook.keyboard.insert_text(source.replace(INPUT, CHANGED))
     run(notebook, "notebook:run-all-below")
-    old, now = said[DOCNAME][SAID]["text"], ask(notebook, SENTENCES, SAID)
-    for sentence, sentence_now in zip(before, now, strict=True):
-        number = re.compile(re.escape(sentence).replace(re.escape(old), r"(\d[\d.]*\s\w+)"))
-        assert old in sentence
-        assert number.fullmatch(sentence_now)[1] != old
     diff, status = save(notebook, reader[1])
     assert [line for line in diff.splitlines() if re.match(r"[-+](?![-+])", line)] == [f"-{INPUT}", f"+{CHANGED}"]
     assert status == f" M {CHAPTER}\n"
