@@ -12,12 +12,20 @@ import urllib.request
 import pytest
 from jupytext import TextFileContentsManager
 
+import perfmodel as pm
+from perfmodel.format import fmt
 from tools import book
 
+FOUR = pm.Deployment(  # the chapter's four hypothetical devices
+    pm.Model.of_size("70B", 70e9, layers=80, heads=64, kv_heads=8, head_dim=128),
+    pm.Accelerator("hypothetical", memory_capacity=80e9, memory_bandwidth=3.35e12, bf16_flops=742e12),
+    tensor_parallel=4,
+)
 DOCNAME = "book/serving/06-roofline-to-latency"
 CHAPTER = f"{DOCNAME}.md"
 INPUT = "work = pm.Workload(prompt=1024, output=256, batch=1)"  # one line of one cell
 CHANGED = "work = pm.Workload(prompt=2048, output=256, batch=1)"
+SAID = "ttft_e2e"  # a value that depends on it
 
 SECONDS = 60_000  # ms; how long one answer of the page may take, also of one that hangs
 
@@ -30,6 +38,14 @@ START = """command => {
 CELLS = f"{WIDGET}.content.widgets.map(({{ node, model }}) => ({{ node, model, source: model.sharedModel.source }}))"
 ERRORS = f"""() => {CELLS}.flatMap(cell => cell.model.toJSON().outputs ?? [])
   .filter(output => output.output_type === 'error').map(output => output.ename + ': ' + output.evalue)"""
+# True when every sentence that reads a value shows the text (or, asked the other way, no longer does); editors apart.
+SHOWN = f"""about => {CELLS}
+  .filter(cell => cell.model.type === 'markdown' && cell.source.includes('{{eval}}`' + about.name + '`'))
+  .every(cell => {{
+    const copy = cell.node.cloneNode(true);
+    copy.querySelectorAll('.jp-Editor').forEach(editor => editor.remove());
+    return copy.textContent.includes(about.text) === about.shown;
+  }})"""
 EDIT = f"""line => {{
   const notebook = {WIDGET}.content;
   notebook.activeCellIndex = notebook.widgets.findIndex(cell => cell.model.type === 'code'
@@ -137,6 +153,11 @@ def run(page, command):
     assert done
 
 
+def show(page, name, text, shown=True):
+    """Wait until every sentence that reads a value shows the text, or no longer shows it."""
+    page.wait_for_function(SHOWN, arg={"name": name, "text": text, "shown": shown})
+
+
 def save(page, tree):
     """Save; return what git finds changed."""
     before = (tree / CHAPTER).stat().st_mtime_ns
@@ -155,15 +176,22 @@ def test_every_chapter_is_saved_as_it_was(page, reader):
     assert git(tree, "diff") == ""
 
 
-def test_a_chapter_runs_in_jupyterlab_and_is_saved_as_it_was(notebook, reader):
+def test_a_chapter_reads_in_jupyterlab_as_on_the_site_and_is_saved_as_it_was(notebook, reader, said):
+    for name, value in said[DOCNAME].items():
+        show(notebook, name, value["text"])
     assert save(notebook, reader[1]) == ("", "")
 
 
-def test_an_edit_changes_its_own_line_alone(notebook, reader):
+def test_the_sentence_follows_the_cell(notebook, reader, said):
+    old = said[DOCNAME][SAID]["text"]
+    show(notebook, SAID, old)
     source = ask(notebook, EDIT, INPUT)
     notebook.keyboard.press("ControlOrMeta+a")
     notebook.keyboard.insert_text(source.replace(INPUT, CHANGED))
     run(notebook, "notebook:run-all-below")
+    changed = fmt(pm.prefill_time(FOUR, 2048, causal=False).total, "s")  # what the edited cell computes
+    assert changed != old
+    show(notebook, SAID, changed)
     diff, status = save(notebook, reader[1])
     assert [line for line in diff.splitlines() if re.match(r"[-+](?![-+])", line)] == [f"-{INPUT}", f"+{CHANGED}"]
     assert status == f" M {CHAPTER}\n"
