@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from perfmodel._ops import Value
-from perfmodel.quantity import check_fields, quantity
+from perfmodel.quantity import check_fields, check_value, quantity
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,8 @@ class Accelerator:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in ("fp8_flops", "int8_flops"):
+            check_value(f"Accelerator {self.name}", name, getattr(self, name), minimum=0)
 
     def flops(self, compute: str) -> Value:
         """Dense arithmetic rate in FLOP/s at the precision `compute`: "bf16", "fp8" or "int8".

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from perfmodel._ops import Value, is_symbolic
-from perfmodel.quantity import check_fields, quantity
+from perfmodel.quantity import check_fields, check_value, quantity, shown
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,11 @@ class Model:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        owner = f"Model {self.name}"
+        check_value(owner, "ffn_matrices", self.ffn_matrices, minimum=1, whole=True)
+        check_value(owner, "norms", self.norms, minimum=0, whole=True)
+        if not isinstance(self.tied_embeddings, (bool, np.bool_)):
+            raise ValueError(f"{owner}: tied_embeddings={shown(self.tied_embeddings)} must be True or False")
         if is_symbolic(self.heads, self.kv_heads, self.experts, self.experts_per_token):
             return
         if self.heads % self.kv_heads:

@@ -53,7 +53,7 @@ def computed(symbol: str, unit: str) -> Callable[[F], F]:
     """Decorator: the function's value has this letter and unit; its docstring's first line is the meaning."""
 
     def mark(function: F) -> F:
-        meaning = (function.__doc__ or "").splitlines()[0].rstrip(".")
+        meaning = (function.__doc__ or " ").splitlines()[0].rstrip(".")
         COMPUTED.append(Letter(symbol, unit, meaning, f"{function.__module__}.{function.__name__}"))
         return function
 
@@ -84,7 +84,7 @@ def check_value(
 
     SymPy symbols and quantities with units pass: they are checked by algebra and by dimension.
     """
-    if is_symbolic(value) or hasattr(value, "dimensionality"):
+    if (is_symbolic(value) and value.free_symbols) or hasattr(value, "dimensionality"):
         return
     if type(value) in (int, float) and (minimum or 0) < value <= (maximum or 1e300) and (not whole or value % 1 == 0):
         return  # the common case, without the cost of an array
@@ -119,8 +119,11 @@ def check_fields(instance: Any) -> None:
     owner = f"{type(instance).__name__} {getattr(instance, 'name', '')}".strip()
     for item in fields(instance):
         rules: dict[str, Any] = {key: item.metadata.get(key) for key in ("minimum", "maximum", "whole")}
+        value = getattr(instance, item.name)
         if "symbol" in item.metadata:
-            check_value(owner, item.name, getattr(instance, item.name), **rules)
+            check_value(owner, item.name, value, **rules)
+        if isinstance(value, np.integer):  # products of its kind wrap at 2**31 or 2**63; Python's do not
+            object.__setattr__(instance, item.name, int(value))
 
 
 def _symbol(letter: str, whole: bool) -> Any:

@@ -4,11 +4,14 @@ The same for config.json is in test_hf, for the command line in test_command_lin
 """
 
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import examples
 import numpy as np
 import pytest
+import sympy
 from examples import label, refused
 
 import perfmodel as pm
@@ -147,3 +150,39 @@ def test_lengths_must_be_above_zero(name, bad):
 def test_a_context_may_be_empty_and_not_negative(bad):
     assert pm.decode_time(examples.served(), 64, 0).total > 0
     refused(lambda: pm.decode_time(examples.served(), 64, bad), "context=", "must be at least 0")
+
+
+LLAMA, H100 = data.model("llama-3.1-8b"), data.accelerator("h100-sxm")
+
+
+@pytest.mark.parametrize(
+    ("good", "field", "bad"),
+    [
+        (LLAMA, "ffn_matrices", -3),
+        (LLAMA, "ffn_matrices", math.nan),
+        (LLAMA, "norms", -1),
+        (LLAMA, "tied_embeddings", "false"),
+        (H100, "fp8_flops", -1.0),
+        (H100, "int8_flops", math.nan),
+        (H100, "fp8_flops", "1e15"),
+    ],
+    ids=label,
+)
+def test_fields_without_a_letter_are_checked_too(good, field, bad):
+    refused(lambda: replace(good, **{field: bad}), type(good).__name__, f"{field}={bad!r}", "must be")
+
+
+@pytest.mark.parametrize("bad", [sympy.Integer(-1), sympy.Integer(0), sympy.nan, sympy.oo], ids=str)
+def test_sympy_numbers_are_numbers(bad):
+    refused(lambda: pm.Deployment(LLAMA, H100, weight_bytes=bad), "weight_bytes", "must be above 0")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int16", "int64"])
+def test_numpy_integers_in_fields_do_not_wrap(dtype):
+    names = ("layers", "hidden_size", "ffn_size", "heads")
+    narrow = replace(LLAMA, **{name: np.dtype(dtype).type(getattr(LLAMA, name)) for name in names})
+    assert pm.total_parameters(narrow) == pm.total_parameters(LLAMA) == 8_030_261_248
+
+
+def test_the_package_imports_without_docstrings():
+    subprocess.run([sys.executable, "-OO", "-c", "import perfmodel"], check=True)
