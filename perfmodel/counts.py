@@ -152,8 +152,10 @@ def prefill_flops(model: Model, prompt: Value, causal: bool = True, prompts: Val
     )
 
 
-def decode_flops(model: Model, batch: Value, context: Value) -> Parts:
-    """FLOPs of one decode step: B tokens, each attending to a context of s tokens.
+def decode_flops(model: Model, batch: Value, context: Value, tokens: Value = 1) -> Parts:
+    """FLOPs of one decode step: B requests with `tokens` new tokens each, which attend to a context of s tokens.
+
+    One token is plain decoding; verifying a draft of gamma tokens takes gamma + 1.
 
     Returns
     -------
@@ -161,9 +163,10 @@ def decode_flops(model: Model, batch: Value, context: Value) -> Parts:
     """
     check_value("decode_flops", "batch", batch)
     check_value("decode_flops", "context", context, minimum=0)
-    batch, context = real(batch), real(context)
+    check_value("decode_flops", "tokens", tokens)
+    new, context = real(batch) * real(tokens), real(context)
     return Parts(
-        linear=2 * matmul_parameters(model) * batch,
-        attention=4 * batch * context * model.heads * model.head_dim * model.layers,
-        lm_head=2 * model.vocab_size * model.hidden_size * batch,
+        linear=2 * matmul_parameters(model) * new,
+        attention=4 * new * context * model.heads * model.head_dim * model.layers,
+        lm_head=2 * model.vocab_size * model.hidden_size * new,
     )

@@ -116,15 +116,17 @@ def prefill_time(deployment: Deployment, prompt: Value, causal: bool = True, pro
     return _step_time(deployment, flops, _traffic(deployment, tokens, tokens), tokens)
 
 
-def decode_time(deployment: Deployment, batch: Value, context: Value) -> StepTime:
+def decode_time(deployment: Deployment, batch: Value, context: Value, tokens: Value = 1) -> StepTime:
     """Time of one decode step: equation `eq-decode-time`.
 
     Parameters
     ----------
     batch : float, array or symbol
-        Requests B that each get one token.
+        Requests B of the step.
     context : float, array or symbol
         Tokens s that each has in the KV cache; broadcasts against `batch`. 0 leaves the KV reads out.
+    tokens : float, array or symbol
+        New tokens of each request: 1 in plain decoding, gamma + 1 to verify a draft. The cache is read once for all.
 
     Returns
     -------
@@ -132,9 +134,9 @@ def decode_time(deployment: Deployment, batch: Value, context: Value) -> StepTim
         Seconds.
     """
     check_value("decode_time", "batch", batch)
-    batch, context = real(batch), real(context)
-    flops = decode_flops(deployment.model, batch, context)
-    return _step_time(deployment, flops, _traffic(deployment, batch, batch * context), batch)
+    flops = decode_flops(deployment.model, batch, context, tokens)
+    new = real(batch) * real(tokens)
+    return _step_time(deployment, flops, _traffic(deployment, new, real(batch) * real(context)), new)
 
 
 @computed("R", "FLOP/byte")
