@@ -143,7 +143,7 @@ STICKS_OUT = """() => {
     const boxed = e => e && (getComputedStyle(e).overflowX !== "visible" || boxed(e.parentElement));
     const out = [...document.querySelectorAll(".bd-article-container *, .bd-footer *")].filter(e => {
         const box = e.getBoundingClientRect();
-        return box.width && box.right > width + 1 && !e.closest("mjx-assistive-mml") && !boxed(e.parentElement);
+        return box.width && box.right > width + 1 && !boxed(e.parentElement);
     });
     const page = document.documentElement.scrollWidth > width ? [`page: ${document.documentElement.scrollWidth}`] : [];
     return [...page, ...out.map(e => `${e.tagName}.${e.className}: ${e.textContent.slice(0, 60)}`)];
@@ -155,6 +155,15 @@ STICKS_OUT = """() => {
 def test_fits_the_window(visit, name, width):
     page, *_ = visit(name, width)
     assert page.evaluate(STICKS_OUT) == []
+
+
+@every_page
+def test_the_unseen_copy_of_a_formula_is_no_wider_than_the_formula(visit, name):
+    page, *_ = visit(name, NARROW)
+    wider = """[...document.querySelectorAll("mjx-assistive-mml")].filter(copy =>
+        copy.getBoundingClientRect().width > copy.parentElement.getBoundingClientRect().width + 1)
+        .map(copy => copy.textContent)"""
+    assert page.evaluate(wider) == []
 
 
 # For each chart: is it drawn, does it fit, do its marks have a size.
