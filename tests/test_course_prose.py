@@ -66,10 +66,18 @@ def test_numbers_are_written_as_promised(arguments, text):
         (81 * 2**29, "B", "Gi", "40.5_GiB"),
         (70553706496, "parameters", "billion", "70.6_billion_parameters"),
         (1.79e13, "FLOP", "10^", "1.79_×_10¹³_FLOP"),
+        (70e9, "$", "billion", "$70.0_billion"),
+        (0, "B", "G", "0_GB"),
+        (0.0, "B/s", "T", "0_TB/s"),
+        (0, "B", "Gi", "0_GiB"),
+        (0, "parameters", "billion", "0_billion_parameters"),
+        (0, "FLOP", "10^", "0_FLOP"),
+        (math.inf, "s", "m", "∞_ms"),
+        (-math.inf, "B", "Gi", "−∞_GiB"),
     ],
 )
 def test_a_prefix_can_be_forced(value, unit, prefix, text):
-    assert fmt(value, unit, prefix=prefix) == text.replace("_", THIN)
+    assert fmt(value, unit, prefix=prefix, allow_inf=True) == text.replace("_", THIN)
 
 
 @given(st.floats(min_value=1e-12, max_value=1e21), st.integers(1, 6))
@@ -115,11 +123,34 @@ def test_infinity_only_when_asked():
     assert fmt(-math.inf, allow_inf=True) == "−∞"
 
 
-@pytest.mark.parametrize("options", [{"prefix": "giga"}, {"digits": 0}, {"digits": True}, {"digits": 2.0}])
-def test_options_are_checked(options):
+WRONG = [{"prefix": "giga"}, *({"digits": wrong} for wrong in (0, -1, True, 2.0, 18, 10**9))]
+
+
+@pytest.mark.parametrize("value", [1.0, 0, math.inf])
+@pytest.mark.parametrize("options", WRONG)
+def test_options_are_checked(value, options):
     (name,) = options
     with pytest.raises(ValueError, match=f"^fmt: {name}="):
-        fmt(1.0, "s", **options)
+        fmt(value, "s", allow_inf=True, **options)
+
+
+@pytest.mark.parametrize("value", [42, 0])
+@pytest.mark.parametrize("unit", ["ms", "µs", "us", "ns", "GB", "kB/token", "TB/s", "GiB", "KB", "TFLOP/s", "kW", "mJ"])
+def test_a_unit_with_a_prefix_of_its_own_is_refused(value, unit):
+    """42 in "ms" would read as 42 ms, as 42 mms with a prefix, and as 0.042 s nowhere."""
+    with pytest.raises(ValueError, match=f"^fmt: unit='{unit}' has a prefix of its own; give the value in "):
+        fmt(value, unit)
+
+
+@pytest.mark.parametrize("unit", ["cards", "GPUs", "min", "tok/s", "tokens", "per token", "users", "MoE layers"])
+def test_words_are_no_prefixed_units(unit):
+    assert fmt(42, unit) == f"42{THIN}{unit}"
+
+
+@pytest.mark.parametrize("value", [10**5000, Fraction(1, 10**5000)], ids=["huge", "tiny"])
+def test_a_number_that_nobody_could_read_is_refused_in_one_line(value):
+    with pytest.raises(ValueError, match=r"^fmt: value has thousands of digits$"):
+        fmt(value)
 
 
 @pytest.fixture
@@ -159,7 +190,16 @@ def test_say_takes_ready_text(shell):
     [
         (("two words", 1.0), {}, "'two words' is not a Python name"),
         (("taken", 1.0), {}, "'taken' is already a variable"),
+        (("class", 1.0), {}, "'class' is a word of Python's own"),
+        (("lambda", "80 ms"), {}, "'lambda' is a word"),
+        (("print", 1.0), {}, "'print' is a word"),
+        (("sum", 1.0), {}, "'sum' is a word"),
+        (("_", 1.0), {}, "'_' starts with _"),
+        (("_1", 1.0), {}, "'_1' starts with _"),
+        (("τ", 1.0), {}, "'τ' is not a Python name of ASCII"),
+        ((3, 1.0), {}, "name=3 is not a Python name"),
         (("nothing", None), {"unit": "s"}, "NoneType"),
+        (("nothing", 42), {"unit": "ms"}, "unit='ms' has a prefix"),
         (("nothing", "  "), {}, "nothing has nothing to say"),
         (("text", "80 ms"), {"unit": "s"}, "text already"),
         (("text", "80 ms"), {"digits": 3}, "text already"),

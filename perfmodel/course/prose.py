@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
+import keyword
 from typing import Any
 
 from perfmodel.format import fmt
@@ -38,7 +40,7 @@ def say(
     Parameters
     ----------
     name : str
-        A Python name that no variable of the notebook has.
+        A Python name that no variable of the notebook has, in ASCII, nor Python itself: it becomes a variable.
     value : real number or str
         A number goes through `fmt`; text is taken as it is, without unit, digits or options.
     unit, digits, **options
@@ -46,8 +48,7 @@ def say(
     how : str
         The formula in words; the page shows it as a tooltip.
     """
-    if not name.isidentifier():
-        raise ValueError(f"say: name={name!r} is not a Python name")
+    _check_name(name)
     if isinstance(value, str):
         if unit or digits is not None or options:
             raise ValueError(f"say: {name}={value!r} is text already, so it takes no unit, digits or other option")
@@ -89,6 +90,16 @@ def claim(condition: object, sentence: str) -> None:
             sentence,
             "claim",
         )
+
+
+def _check_name(name: object) -> None:
+    """Refuse what cannot be a variable of the notebook, or would take a word of Python's or IPython's from it."""
+    if not (isinstance(name, str) and name.isidentifier() and name.isascii()):
+        raise ValueError(f"say: name={name!r} is not a Python name of ASCII letters, digits and _")
+    if keyword.iskeyword(name) or hasattr(builtins, name):
+        raise ValueError(f"say: name={name!r} is a word of Python's own; say it under another name")
+    if name.startswith("_"):
+        raise ValueError(f"say: name={name!r} starts with _, as names do that notebooks keep for themselves")
 
 
 def _shell() -> Any:
