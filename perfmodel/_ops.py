@@ -84,3 +84,12 @@ def sqrt(value: Value) -> Value:
 
         return sympy.sqrt(value)
     return np.sqrt(value)
+
+
+def log2(value: Value) -> Value:
+    """Logarithm to base 2."""
+    if is_symbolic(value):
+        import sympy
+
+        return sympy.log(value, 2)
+    return np.log2(value)

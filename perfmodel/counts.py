@@ -2,7 +2,17 @@
 
 from dataclasses import dataclass
 
-from perfmodel._ops import Value, real
+from perfmodel._ops import Value, real, where
+from perfmodel.attention import (
+    attended,
+    attention_norms,
+    attention_weights,
+    expansion_flops,
+    index_flops,
+    pair_flops,
+    prefill_attended,
+    prefill_pairs,
+)
 from perfmodel.model import Model
 from perfmodel.quantity import check_value, computed
 
@@ -11,31 +21,36 @@ from perfmodel.quantity import check_value, computed
 class Parameters:
     """Parameters of a model by part."""
 
-    embedding: Value
+    embedding: Value  # of tokens, and of positions if they are learned
     attention: Value
-    ffn: Value
+    ffn: Value  # of dense layers
+    experts: Value  # routed
+    shared_experts: Value
     router: Value
     norms: Value
+    biases: Value
     lm_head: Value
 
     @property
     def total(self) -> Value:
         """All parameters; a tied LM head is the embedding table and counts once."""
-        return self.embedding + self.attention + self.ffn + self.router + self.norms + self.lm_head
+        feed_forward = self.ffn + self.experts + self.shared_experts + self.router
+        return self.embedding + self.attention + feed_forward + self.norms + self.biases + self.lm_head
 
 
 @dataclass(frozen=True)
 class Parts:
-    """FLOPs or bytes of one step: linear layers, attention over the cache, LM head."""
+    """FLOPs or bytes of one step: linear layers, attention over the cache, LM head, routed experts."""
 
     linear: Value
     attention: Value
     lm_head: Value
+    experts: Value = 0
 
     @property
     def total(self) -> Value:
         """Sum over the parts."""
-        return self.linear + self.attention + self.lm_head
+        return self.linear + self.attention + self.lm_head + self.experts
 
 
 def parameters(model: Model) -> Parameters:
@@ -46,31 +61,54 @@ def parameters(model: Model) -> Parameters:
     Parameters
         Exact integers for integer shapes.
     """
-    m = model
+    m, mixed = model, moe_layers(model)
     table = m.vocab_size * m.hidden_size
+    # A dense model has one feed-forward network in each layer, a mixture has them in its first layers only.
+    ffn = where(m.experts > 1, m.dense_layers * network_weights(m, m.dense_ffn_size), m.layers * expert_weights(m))
+    ffn_biases = where(
+        m.experts > 1,
+        m.dense_layers * network_biases(m, m.dense_ffn_size)
+        + mixed * (m.experts * network_biases(m, m.ffn_size) + network_biases(m, m.shared_ffn_size)),
+        m.layers * network_biases(m, m.ffn_size),
+    )
     return Parameters(
-        embedding=table,
+        embedding=table + m.positions * m.hidden_size,
         attention=m.layers * attention_weights(m),
-        ffn=m.layers * m.experts * expert_weights(m),
-        router=m.layers * router_weights(m),
-        norms=m.hidden_size * (m.norms * m.layers + (1 if m.norms else 0)),
+        ffn=ffn,
+        experts=mixed * m.experts * expert_weights(m),
+        shared_experts=mixed * network_weights(m, m.shared_ffn_size),
+        router=mixed * m.hidden_size * m.experts,
+        norms=m.norm_vectors * m.hidden_size * (m.norms * m.layers + (1 if m.norms else 0))
+        + m.layers * attention_norms(m),
+        biases=m.layers * m.biases + ffn_biases + (mixed * m.experts if m.router_bias else 0),
         lm_head=0 if m.tied_embeddings else table,
     )
 
 
-def attention_weights(model: Model) -> Value:
-    """Weights of one layer's attention: query and output d x H_q D each, key and value d x H_kv D each."""
-    return 2 * model.hidden_size * model.head_dim * (model.heads + model.kv_heads)
+def moe_layers(model: Model) -> Value:
+    """Layers with a router and experts; none in a dense model."""
+    return where(model.experts > 1, model.layers - model.dense_layers, 0)
+
+
+def network_weights(model: Model, inner: Value) -> Value:
+    """Weights of one feed-forward network: `ffn_matrices` matrices d x `inner`."""
+    return model.ffn_matrices * model.hidden_size * real(inner)
+
+
+def network_biases(model: Model, inner: Value) -> Value:
+    """Biases of one feed-forward network: one for each output of a matrix, if the model has them."""
+    outputs = (model.ffn_matrices - 1) * real(inner) + where(inner > 0, model.hidden_size, 0)
+    return outputs if model.ffn_bias else 0
 
 
 def expert_weights(model: Model) -> Value:
-    """Weights of one feed-forward network, or of one expert: `ffn_matrices` matrices d x d_ff."""
-    return model.ffn_matrices * model.hidden_size * model.ffn_size
+    """Weights of one expert's matrices (of the feed-forward network, in a dense model)."""
+    return network_weights(model, model.ffn_size)
 
 
-def router_weights(model: Model) -> Value:
-    """Weights of one layer's router, d x X; a dense layer has none."""
-    return 0 if model.experts == 1 else model.hidden_size * model.experts
+def routed_parameters(model: Model, experts: Value) -> Value:
+    """Parameters, biases included, of `experts` routed experts in each layer that has them."""
+    return moe_layers(model) * experts * (expert_weights(model) + network_biases(model, model.ffn_size))
 
 
 @computed("N", "1")
@@ -82,47 +120,63 @@ def total_parameters(model: Model) -> Value:
 @computed("N_act", "1")
 def active_parameters(model: Model) -> Value:
     """parameters of which a token meets all: q of the X experts in each layer, everything else whole."""
-    idle = model.layers * (model.experts - model.experts_per_token) * expert_weights(model)
-    return parameters(model).total - idle
+    return parameters(model).total - routed_parameters(model, model.experts - model.experts_per_token)
 
 
 @computed("N_mm", "1")
 def matmul_parameters(model: Model) -> Value:
     """weights of the linear layers that multiply one token; neither embedding nor LM head."""
-    ffn = model.experts_per_token * expert_weights(model)
-    return model.layers * (attention_weights(model) + ffn + router_weights(model))
+    p = parameters(model)
+    return p.attention + p.ffn + p.shared_experts + p.router + expert_matmul_parameters(model)
+
+
+def expert_matmul_parameters(model: Model) -> Value:
+    """Weights of the q experts that multiply one token, all layers."""
+    return moe_layers(model) * model.experts_per_token * expert_weights(model)
 
 
 def linear_parameters(model: Model) -> Value:
-    """Weights that the linear layers of all tokens together may read: all experts, norms; no embedding, no LM head."""
+    """Weights that the linear layers may read in one pass: all experts, norms and biases; no embedding, no LM head."""
     p = parameters(model)
-    return p.attention + p.ffn + p.router + p.norms
+    return p.total - p.embedding - p.lm_head
 
 
 @computed("E", "1")
 def touched_experts(model: Model, tokens: Value) -> Value:
     """experts of a layer that at least one token of the step visits, on average, under uniform routing."""
-    idle = (1 - model.experts_per_token / model.experts) ** real(tokens) if model.experts != 1 else 0
-    return model.experts * (1 - idle)
+    check_value("touched_experts", "tokens", tokens, minimum=0)
+    return model.experts * where(
+        model.experts > 1, 1 - (1 - model.experts_per_token / model.experts) ** real(tokens), 1
+    )
 
 
-def touched_parameters(model: Model, tokens: Value) -> Parts:
+def touched_parameters(model: Model, tokens: Value, expert_tokens: Value | None = None) -> Parts:
     """Parameters read from memory in one forward pass over `tokens` tokens.
 
     Each weight is read once for the whole step; of the experts only those that a token visits. The embedding
     is a look-up of a few rows, and is left out.
+
+    Parameters
+    ----------
+    tokens : float, array or symbol
+    expert_tokens : float, array or symbol
+        Tokens that the experts see, if they serve more replicas than one.
 
     Returns
     -------
     Parts
         Attention reads no weights of its own here: its projections are linear layers.
     """
-    sleeping = model.layers * (model.experts - touched_experts(model, tokens)) * expert_weights(model)
-    lm_head = model.vocab_size * model.hidden_size
-    return Parts(linear=linear_parameters(model) - sleeping, attention=0, lm_head=lm_head)
+    touched = touched_experts(model, tokens if expert_tokens is None else expert_tokens)
+    return Parts(
+        linear=linear_parameters(model) - routed_parameters(model, model.experts),
+        attention=0,
+        lm_head=model.vocab_size * model.hidden_size,
+        experts=routed_parameters(model, touched),
+    )
 
 
-def prefill_flops(model: Model, prompt: Value, causal: bool = True, prompts: Value = 1) -> Parts:
+def prefill_flops(model: Model, prompt: Value, causal: bool = True, prompts: Value = 1, prefix: Value = 0) -> Parts:
     """FLOPs of a prefill: equation `eq-prefill-flops`.
 
     A multiply-add is 2 FLOPs. With the causal mask token i attends to i tokens, without it (or in a kernel
@@ -136,20 +190,19 @@ def prefill_flops(model: Model, prompt: Value, causal: bool = True, prompts: Val
         Whether the masked half of the scores is skipped.
     prompts : float, array or symbol
         Prompts of that length in one pass.
+    prefix : float, array or symbol
+        Tokens before the prompt that are in the KV cache already: a shared prefix, or earlier chunks.
 
     Returns
     -------
     Parts
     """
-    check_value("prefill_flops", "prompt", prompt)
-    check_value("prefill_flops", "prompts", prompts)
-    prompt, prompts = real(prompt), real(prompts)
-    pairs = prompt * (prompt + 1) / 2 if causal else prompt**2
-    return Parts(
-        linear=2 * matmul_parameters(model) * prompt * prompts,
-        attention=4 * pairs * prompts * model.heads * model.head_dim * model.layers,
-        lm_head=2 * model.vocab_size * model.hidden_size * prompts,
-    )
+    _check_prefill("prefill_flops", prompt, prompts, prefix)
+    prompts, prompt = real(prompts), real(prompt)
+    pairs = pair_flops(model, absorbed=False) * prefill_attended(model, prompt, causal, prefix)
+    indexed = model.layers * index_flops(model) * prefill_pairs(prompt, causal, prefix)
+    expanded = model.layers * expansion_flops(model) * real(prefix)
+    return _flops(model, prompt * prompts, prompts * (pairs + indexed + expanded), prompts)
 
 
 def decode_flops(model: Model, batch: Value, context: Value, tokens: Value = 1) -> Parts:
@@ -161,12 +214,30 @@ def decode_flops(model: Model, batch: Value, context: Value, tokens: Value = 1) 
     -------
     Parts
     """
-    check_value("decode_flops", "batch", batch)
-    check_value("decode_flops", "context", context, minimum=0)
-    check_value("decode_flops", "tokens", tokens)
+    _check_decode("decode_flops", batch, context, tokens)
     new, context = real(batch) * real(tokens), real(context)
+    pairs = pair_flops(model, absorbed=True) * attended(model, context)
+    return _flops(model, new, new * (pairs + model.layers * index_flops(model) * context), new)
+
+
+def _flops(model: Model, tokens: Value, attention: Value, heads: Value) -> Parts:
+    """FLOPs of a pass over `tokens` tokens, `heads` of which go through the LM head."""
+    routed = expert_matmul_parameters(model)
     return Parts(
-        linear=2 * matmul_parameters(model) * new,
-        attention=4 * new * context * model.heads * model.head_dim * model.layers,
-        lm_head=2 * model.vocab_size * model.hidden_size * new,
+        linear=2 * (matmul_parameters(model) - routed) * tokens,
+        attention=attention,
+        lm_head=2 * model.vocab_size * model.hidden_size * heads,
+        experts=2 * routed * tokens,
     )
+
+
+def _check_prefill(owner: str, prompt: Value, prompts: Value, prefix: Value) -> None:
+    check_value(owner, "prompt", prompt)
+    check_value(owner, "prompts", prompts)
+    check_value(owner, "prefix", prefix, minimum=0)
+
+
+def _check_decode(owner: str, batch: Value, context: Value, tokens: Value) -> None:
+    check_value(owner, "batch", batch)
+    check_value(owner, "context", context, minimum=0)
+    check_value(owner, "tokens", tokens)

@@ -1,7 +1,8 @@
 """Bytes of the KV cache, and what fits beside the weights."""
 
-from perfmodel._ops import Value, ceil, floor, maximum, real
-from perfmodel.counts import total_parameters
+from perfmodel._ops import Value, ceil, floor, maximum, minimum, real
+from perfmodel.attention import attended
+from perfmodel.counts import parameters, routed_parameters
 from perfmodel.deployment import Deployment
 from perfmodel.quantity import check_value, computed
 
@@ -9,22 +10,81 @@ BLOCK_SIZE = 16  # tokens in a block of the paged cache: vLLM's default on GPUs
 STEP_TOKENS = 8192  # token budget of a step, `max_num_batched_tokens`: vLLM's default for a server on large GPUs
 
 
+def kv_bytes_per_layer(deployment: Deployment) -> Value:
+    """KV bytes of a token in one layer: keys and values of the key-value heads, or the latent vector of MLA."""
+    m = deployment.model
+    elements = 2 * m.kv_heads * m.head_dim if m.latent is None else m.latent.kv_rank + m.latent.rope_dim
+    return elements * deployment.kv_bytes
+
+
+def index_bytes_per_layer(deployment: Deployment) -> Value:
+    """Bytes of the indexer's key of a token in one layer; 0 without an indexer."""
+    return deployment.model.indexer.key_bytes if deployment.model.indexer else 0 * deployment.kv_bytes
+
+
 @computed("kappa", "byte")
 def kv_bytes_per_token(deployment: Deployment) -> Value:
-    """KV bytes of a token, key and value in all layers, one copy over all accelerators."""
-    m = deployment.model
-    return 2 * m.layers * m.kv_heads * m.head_dim * deployment.kv_bytes
+    """KV bytes of a token, key and value in all layers, one copy over all accelerators.
+
+    Layers with a window count: they hold a token until `window.tokens` newer ones have come (`kv_bytes_of_request`).
+    """
+    return deployment.model.layers * (kv_bytes_per_layer(deployment) + index_bytes_per_layer(deployment))
+
+
+def kv_bytes_of_request(deployment: Deployment, tokens: Value) -> Value:
+    """KV bytes of a request of `tokens` tokens, one copy: layers with a window hold no more than the window."""
+    check_value("kv_bytes_of_request", "tokens", tokens, minimum=0)
+    window, tokens = deployment.model.window, real(tokens)
+    whole = kv_bytes_per_token(deployment) * tokens
+    if window is None:
+        return whole
+    return whole - window.layers * kv_bytes_per_layer(deployment) * maximum(tokens - window.tokens, 0)
+
+
+def kv_bytes_read(deployment: Deployment, context: Value) -> Value:
+    """KV bytes that a request reads in one decode step, one copy.
+
+    What attention attends to, and the indexer's keys of all of the context.
+    """
+    read = attended(deployment.model, context) * kv_bytes_per_layer(deployment)
+    return read + deployment.model.layers * index_bytes_per_layer(deployment) * real(context)
+
+
+def kv_share(deployment: Deployment) -> Value:
+    """Part of one layer's KV cache that one accelerator holds.
+
+    Tensor parallelism shares heads out and copies them once t exceeds H_kv; a latent vector belongs to all
+    heads and is copied to all t. Context parallelism shares out the tokens.
+    """
+    m, t = deployment.model, deployment.tensor_parallel
+    heads = maximum(1 / t, 1 / m.kv_heads) if m.latent is None else 1
+    return heads / (deployment.context_parallel * deployment.decode_context_parallel)
+
+
+def stage_share(deployment: Deployment) -> Value:
+    """Part of the layers that the largest pipeline stage holds."""
+    layers = deployment.model.layers
+    return ceil(layers / deployment.pipeline_parallel) / layers
 
 
 def kv_bytes_per_token_per_gpu(deployment: Deployment) -> Value:
     """KV bytes of a token that one accelerator holds: heads are shared out, and copied once t exceeds H_kv."""
-    t, kv_heads = deployment.tensor_parallel, deployment.model.kv_heads
-    return kv_bytes_per_token(deployment) * maximum(1 / t, 1 / kv_heads)
+    return kv_bytes_per_token(deployment) * kv_share(deployment) * stage_share(deployment)
 
 
 def weight_bytes_per_gpu(deployment: Deployment) -> Value:
-    """Bytes of weights that one accelerator holds under tensor parallelism."""
-    return total_parameters(deployment.model) * deployment.weight_bytes / deployment.tensor_parallel
+    """Bytes of weights that one accelerator holds, on the largest pipeline stage.
+
+    Embedding and LM head are shared among t; with two stages or more each counts on a stage of its own. Engines
+    copy a few small matrices to each of the t (key and value beyond H_kv, down projections of MLA): not counted.
+    """
+    d, p = deployment, parameters(deployment.model)
+    routed = routed_parameters(d.model, d.model.experts)
+    tables = p.embedding + p.lm_head
+    rest = (p.total - routed - tables) * d.weight_bytes / d.tensor_parallel
+    experts = routed * d.bytes_of_experts / d.expert_shards
+    table = (tables if d.pipeline_parallel == 1 else maximum(p.embedding, p.lm_head)) * d.bytes_of_tables
+    return (rest + experts) * stage_share(d) + table / d.tensor_parallel
 
 
 def peak_activation_bytes(deployment: Deployment, step_tokens: Value = STEP_TOKENS) -> Value:
@@ -34,20 +94,27 @@ def peak_activation_bytes(deployment: Deployment, step_tokens: Value = STEP_TOKE
     (residual, normalised input, attention output, sum), each for every token of the step. An estimate: the
     engine measures its own peak when it starts.
     """
+    check_value("peak_activation_bytes", "step_tokens", step_tokens, minimum=0)
     m = deployment.model
-    width = 2 * m.ffn_size * m.experts_per_token / deployment.tensor_parallel + 4 * m.hidden_size
-    return step_tokens * width * deployment.activation_bytes
+    inner = maximum(m.ffn_size * m.experts_per_token + m.shared_ffn_size, m.dense_ffn_size)
+    width = 2 * inner / deployment.tensor_parallel + 4 * m.hidden_size
+    return real(step_tokens) / deployment.context_parallel * width * deployment.activation_bytes
 
 
-def kv_blocks(deployment: Deployment, block_size: int = BLOCK_SIZE, step_tokens: Value = STEP_TOKENS) -> Value:
-    """Whole blocks of the paged KV cache that one replica holds; 0 if not even the weights fit.
+def kv_budget(deployment: Deployment, step_tokens: Value = STEP_TOKENS) -> Value:
+    """Bytes that one accelerator has for the KV cache; below 0 it lacks so many.
 
     Following vLLM: the memory that the engine may use, less weights, less the peak of the activations.
     """
-    check_value("kv_blocks", "block_size", block_size, minimum=1, whole=True)
     usable = deployment.accelerator.memory_capacity * deployment.memory_utilization
-    room = usable - weight_bytes_per_gpu(deployment) - peak_activation_bytes(deployment, step_tokens)
-    return maximum(floor(room / (block_size * kv_bytes_per_token_per_gpu(deployment))), 0)
+    return usable - weight_bytes_per_gpu(deployment) - peak_activation_bytes(deployment, step_tokens)
+
+
+def kv_blocks(deployment: Deployment, block_size: int = BLOCK_SIZE, step_tokens: Value = STEP_TOKENS) -> Value:
+    """Whole blocks of the paged KV cache that one replica holds; 0 if not even the weights fit."""
+    check_value("kv_blocks", "block_size", block_size, minimum=1, whole=True)
+    budget = kv_budget(deployment, step_tokens)
+    return floor(maximum(budget / (block_size * kv_bytes_per_token_per_gpu(deployment)), 0))
 
 
 def kv_capacity_tokens(deployment: Deployment, block_size: int = BLOCK_SIZE, step_tokens: Value = STEP_TOKENS) -> Value:
@@ -58,6 +125,15 @@ def kv_capacity_tokens(deployment: Deployment, block_size: int = BLOCK_SIZE, ste
 def max_concurrency(
     deployment: Deployment, tokens: Value, block_size: int = BLOCK_SIZE, step_tokens: Value = STEP_TOKENS
 ) -> Value:
-    """Requests of `tokens` tokens (prompt and output) that fit in one replica at once, in whole blocks each."""
+    """Requests of `tokens` tokens (prompt and output) that fit in one replica at once, in whole blocks each.
+
+    A layer with a window holds the blocks of its window and one more, since the window rarely starts with a block.
+    """
     check_value("max_concurrency", "tokens", tokens, minimum=1)
-    return floor(kv_blocks(deployment, block_size, step_tokens) / ceil(real(tokens) / block_size))
+    blocks = kv_blocks(deployment, block_size, step_tokens)
+    need = ceil(real(tokens) / block_size)
+    window = deployment.model.window
+    if window is not None:
+        held = minimum(need, ceil(window.tokens / block_size) + 1)
+        need = need - (need - held) * window.layers / deployment.model.layers
+    return floor(blocks / need)

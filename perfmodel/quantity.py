@@ -40,13 +40,20 @@ def quantity(
     minimum: float | None = None,
     maximum: float | None = None,
     whole: bool = False,
+    absent: bool = False,
 ) -> Any:
     """A dataclass field with a letter, a unit, a meaning and the range of its values.
 
     Letters are spelt as SymPy prints them in LaTeX: `H_kv`, `beta`. Without `minimum` the value must be above 0.
+    `absent` marks what few instances have: `symbols` leaves it at its default.
     """
-    metadata = {"symbol": symbol, "unit": unit, "meaning": meaning}
+    metadata = {"symbol": symbol, "unit": unit, "meaning": meaning, "absent": absent}
     return field(default=default, metadata=metadata | {"minimum": minimum, "maximum": maximum, "whole": whole})
+
+
+def part(symbol: str, unit: str, meaning: str, *, whole: bool = False) -> Any:
+    """A `quantity` that is 0 where the part is absent."""
+    return quantity(symbol, unit, meaning, default=0, minimum=0, whole=whole, absent=True)
 
 
 def computed(symbol: str, unit: str) -> Callable[[F], F]:
@@ -133,11 +140,11 @@ def _symbol(letter: str, whole: bool) -> Any:
 
 
 def symbols(cls: Callable[..., T], **given: Any) -> T:
-    """An instance of a dataclass whose quantities are SymPy symbols, except those given."""
+    """An instance of a dataclass whose quantities are SymPy symbols, except those given or `absent` in most."""
     values = {
         item.name: _symbol(item.metadata["symbol"], item.metadata["whole"])
         for item in fields(cls)  # type: ignore[arg-type]
-        if "symbol" in item.metadata and item.name not in given
+        if "symbol" in item.metadata and not item.metadata["absent"] and item.name not in given
     }
     return cls(**values, **given)
 

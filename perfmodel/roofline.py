@@ -1,22 +1,28 @@
-"""Time of a step on the roofline, and where its parts change from memory to arithmetic."""
+"""Time of a step on the roofline."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from perfmodel._ops import Value, is_symbolic, maximum, real, sqrt, where
-from perfmodel.communication import tensor_parallel_time
+from perfmodel._ops import Value, is_symbolic, maximum, real, where
+from perfmodel.communication import (
+    expert_parallel_time,
+    pass_kv_time,
+    pass_q_time,
+    pipeline_time,
+    tensor_parallel_time,
+)
 from perfmodel.counts import (
     Parts,
     decode_flops,
     linear_parameters,
     matmul_parameters,
     prefill_flops,
+    routed_parameters,
     touched_parameters,
 )
 from perfmodel.deployment import Deployment
-from perfmodel.kvcache import kv_bytes_per_token_per_gpu
-from perfmodel.model import Model
+from perfmodel.kvcache import kv_bytes_per_token, kv_bytes_read, kv_share
 from perfmodel.quantity import check_value, computed
 
 
@@ -30,10 +36,14 @@ class StepTime:
     overhead: Value
 
     @property
+    def _roofs(self) -> list[tuple[Value, Value]]:
+        """Arithmetic and traffic of each part."""
+        return [(getattr(self.compute, part.name), getattr(self.memory, part.name)) for part in fields(Parts)]
+
+    @property
     def parts(self) -> Parts:
         """Each part at the slower of its two roofs, since its kernels run one after the other."""
-        c, m = self.compute, self.memory
-        return Parts(maximum(c.linear, m.linear), maximum(c.attention, m.attention), maximum(c.lm_head, m.lm_head))
+        return Parts(*(maximum(c, m) for c, m in self._roofs))
 
     @property
     def total(self) -> Value:
@@ -48,11 +58,9 @@ class StepTime:
     @property
     def shares(self) -> dict[str, Value]:
         """Seconds by cause: `memory`, `compute`, `communication`, `overhead`; they sum to `total`."""
-        names = ("linear", "attention", "lm_head")
-        pairs = [(getattr(self.compute, name), getattr(self.memory, name)) for name in names]
         return {
-            "memory": sum(where(m >= c, m, 0) for c, m in pairs),
-            "compute": sum(where(m >= c, 0, c) for c, m in pairs),
+            "memory": sum(where(m >= c, m, 0) for c, m in self._roofs),
+            "compute": sum(where(m >= c, 0, c) for c, m in self._roofs),
             "communication": self.communication,
             "overhead": self.overhead,
         }
@@ -65,36 +73,50 @@ class StepTime:
         return np.array(names)[largest]
 
 
-def _step_time(deployment: Deployment, flops: Parts, traffic: Parts, tokens: Value) -> StepTime:
-    """Work shared by t accelerators, each with its own two roofs; `traffic` is already per accelerator."""
-    rate = deployment.tensor_parallel * deployment.flops
-    bytes_per_second = deployment.bandwidth
+def _step_time(deployment: Deployment, flops: Parts, traffic: Parts, messages: Value) -> StepTime:
+    """Work of one replica, as one of its accelerators sees it, each with its own two roofs; `traffic` is its own."""
+    d = deployment
+    rate = d.tensor_parallel * d.flops  # a pass goes through all stages one after the other
+    busiest = d.constants.expert_imbalance
     return StepTime(
-        compute=Parts(flops.linear / rate, flops.attention / rate, flops.lm_head / rate),
-        memory=Parts(
-            traffic.linear / bytes_per_second, traffic.attention / bytes_per_second, traffic.lm_head / bytes_per_second
+        compute=Parts(
+            flops.linear / rate, flops.attention / rate, flops.lm_head / rate, flops.experts * busiest / rate
         ),
-        communication=tensor_parallel_time(deployment, tokens),
-        overhead=deployment.constants.step_overhead,
+        memory=Parts(
+            traffic.linear / d.bandwidth,
+            traffic.attention / d.bandwidth,
+            traffic.lm_head / d.bandwidth,
+            traffic.experts / d.bandwidth,
+        ),
+        communication=messages,
+        overhead=d.constants.step_overhead,
     )
 
 
-def _traffic(deployment: Deployment, tokens: Value, kv_tokens: Value) -> Parts:
-    """Bytes one accelerator moves: the weights that `tokens` tokens touch, and `kv_tokens` of KV cache."""
-    share = deployment.weight_bytes / deployment.tensor_parallel
-    touched = touched_parameters(deployment.model, tokens)
+def _traffic(deployment: Deployment, tokens: Value, kv_bytes: Value) -> Parts:
+    """Bytes that one accelerator moves: the weights that `tokens` tokens touch, and its share of `kv_bytes`.
+
+    Under expert parallelism the experts see the tokens of all replicas.
+    """
+    d = deployment
+    touched = touched_parameters(d.model, tokens, tokens * d.data_parallel if d.expert_parallel else None)
     return Parts(
-        linear=touched.linear * share,
-        attention=kv_tokens * kv_bytes_per_token_per_gpu(deployment),
-        lm_head=touched.lm_head * share,
+        linear=touched.linear * d.weight_bytes / d.tensor_parallel,
+        attention=kv_bytes * kv_share(d),
+        lm_head=touched.lm_head * d.bytes_of_tables / d.tensor_parallel,
+        experts=touched.experts * d.bytes_of_experts / d.expert_shards,
     )
 
 
-def prefill_time(deployment: Deployment, prompt: Value, causal: bool = True, prompts: Value = 1) -> StepTime:
+def prefill_time(
+    deployment: Deployment, prompt: Value, causal: bool = True, prompts: Value = 1, prefix: Value = 0
+) -> StepTime:
     """Time of a prefill: equation `eq-prefill-time`.
 
     Weights are read once, the KV cache of the prompt is written once; keys and values are read from
-    on-chip memory as the kernel tiles them, and not counted again.
+    on-chip memory as the kernel tiles them, and not counted again. Those of a cached prefix are read once.
+    Context parallelism cuts the prompt into t_cp parts; keys and values that go round show where attention does not
+    hide them. The stages of a pipeline work one after the other: the prompt is one micro-batch.
 
     Parameters
     ----------
@@ -104,20 +126,34 @@ def prefill_time(deployment: Deployment, prompt: Value, causal: bool = True, pro
         Whether attention skips the masked half.
     prompts : float, array or symbol
         Prompts of that length in one pass.
+    prefix : float, array or symbol
+        Tokens before the prompt that are in the KV cache already.
 
     Returns
     -------
     StepTime
         Seconds.
     """
-    check_value("prefill_time", "prompt", prompt)
-    flops = prefill_flops(deployment.model, prompt, causal, prompts)
-    tokens = real(prompt) * real(prompts)
-    return _step_time(deployment, flops, _traffic(deployment, tokens, tokens), tokens)
+    d, m = deployment, deployment.model
+    flops = prefill_flops(m, prompt, causal, prompts, prefix)
+    prompt, prompts, prefix = real(prompt), real(prompts), real(prefix)
+    tokens = prompt * prompts
+    n = d.context_parallel
+    part = tokens / n
+    traffic = _traffic(d, part, (tokens + prefix * prompts) * kv_bytes_per_token(d))
+    share = Parts(flops.linear / n, flops.attention / n, flops.lm_head, flops.experts / n)
+    messages = tensor_parallel_time(d, part) + expert_parallel_time(d, part) + pipeline_time(d, part)
+    if is_symbolic(n) or n > 1:
+        hidden = share.attention / (d.tensor_parallel * d.flops)
+        messages += maximum(pass_kv_time(d, tokens) - hidden, 0)
+    return _step_time(d, share, traffic, messages)
 
 
 def decode_time(deployment: Deployment, batch: Value, context: Value, tokens: Value = 1) -> StepTime:
     """Time of one decode step: equation `eq-decode-time`.
+
+    Each of p pipeline stages works on another p-th of the batch meanwhile, so a token's step is a pass of
+    B / p requests through all layers.
 
     Parameters
     ----------
@@ -133,10 +169,19 @@ def decode_time(deployment: Deployment, batch: Value, context: Value, tokens: Va
     StepTime
         Seconds.
     """
+    d = deployment
     check_value("decode_time", "batch", batch)
-    flops = decode_flops(deployment.model, batch, context, tokens)
-    new = real(batch) * real(tokens)
-    return _step_time(deployment, flops, _traffic(deployment, new, real(batch) * real(context)), new)
+    requests = real(batch)
+    if is_symbolic(d.pipeline_parallel) or d.pipeline_parallel > 1:
+        requests = maximum(requests / d.pipeline_parallel, 1)
+    flops = decode_flops(d.model, requests, context, tokens)
+    n = d.context_parallel
+    share = Parts(flops.linear, flops.attention / n, flops.lm_head, flops.experts)
+    new = requests * real(tokens)
+    messages = tensor_parallel_time(d, new) + expert_parallel_time(d, new) + pipeline_time(d, new)
+    if is_symbolic(n, d.decode_context_parallel) or n * d.decode_context_parallel > 1:
+        messages += pass_q_time(d, new)
+    return _step_time(d, share, _traffic(d, new, requests * kv_bytes_read(d, context)), messages)
 
 
 @computed("R", "FLOP/byte")
@@ -148,54 +193,10 @@ def ridge_point(deployment: Deployment) -> Value:
 @computed("B_ridge", "1")
 def ridge_tokens(deployment: Deployment) -> Value:
     """tokens in a step at which the linear layers leave the memory roof, all experts touched."""
-    m = deployment.model
-    return deployment.weight_bytes * linear_parameters(m) * ridge_point(deployment) / (2 * matmul_parameters(m))
+    return linear_bytes(deployment) * ridge_point(deployment) / (2 * matmul_parameters(deployment.model))
 
 
-def attention_equals_linear(model: Model, causal: bool = True) -> Value:
-    """Prompt tokens at which attention costs as many FLOPs as the linear layers: equation `eq-attention-linear`."""
-    unmasked = matmul_parameters(model) / (2 * model.layers * model.heads * model.head_dim)
-    return 2 * unmasked - 1 if causal else unmasked
-
-
-def _slopes(deployment: Deployment) -> tuple[Value, tuple[Value, Value], tuple[Value, Value]]:
-    """Seconds that a step's totals gain: by the weights, by a token's arithmetic, by a cached token's two sides."""
-    m, rate = deployment.model, deployment.tensor_parallel * deployment.flops
-    one = decode_flops(m, 1, 1)
-    weights = linear_parameters(m) + m.vocab_size * m.hidden_size
-    return (
-        weights * deployment.weight_bytes / (deployment.tensor_parallel * deployment.bandwidth),
-        (one.linear / rate, one.lm_head / rate),
-        (one.attention / rate, kv_bytes_per_token_per_gpu(deployment) / deployment.bandwidth),
-    )
-
-
-def totals_ridge_prompt(deployment: Deployment, causal: bool = True) -> Value:
-    """Prompt tokens at which all of a prefill's arithmetic takes as long as all of its traffic (experts all touched).
-
-    The positive root of a S^2 + b S = c, with attention's square in a and the KV cache's write in b.
-    """
-    weights, (linear, lm_head), (pair, kv) = _slopes(deployment)
-    a = pair / 2 if causal else pair
-    b = linear - kv + (a if causal else 0)
-    c = weights - lm_head
-    return (sqrt(b**2 + 4 * a * c) - b) / (2 * a)
-
-
-@computed("B_total", "1")
-def totals_ridge_batch(deployment: Deployment, context: Value) -> Value:
-    """batch at which all of a decode step's arithmetic takes as long as all of its traffic; infinite if never."""
-    weights, (linear, lm_head), (pair, kv) = _slopes(deployment)
-    gap = linear + lm_head + real(context) * (pair - kv)
-    if is_symbolic(gap):
-        return weights / gap
-    return where(gap > 0, weights / where(gap > 0, gap, 1), np.inf)
-
-
-@computed("s_total", "token")
-def totals_ridge_context(deployment: Deployment) -> Value:
-    """context beyond which a decode step's arithmetic never outweighs its traffic, at any batch."""
-    _, (linear, lm_head), (pair, kv) = _slopes(deployment)
-    if is_symbolic(kv, pair):
-        return (linear + lm_head) / (kv - pair)
-    return where(kv > pair, (linear + lm_head) / where(kv > pair, kv - pair, 1), np.inf)
+def linear_bytes(deployment: Deployment) -> Value:
+    """Bytes of all weights of the linear layers, all experts."""
+    d, routed = deployment, routed_parameters(deployment.model, deployment.model.experts)
+    return (linear_parameters(d.model) - routed) * d.weight_bytes + routed * d.bytes_of_experts

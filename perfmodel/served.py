@@ -52,7 +52,9 @@ def estimate(deployment: Deployment, workload: Workload, interference: bool = Tr
     """
     prefill = prefill_time(deployment, workload.prompt).total
     step = decode_time(deployment, workload.batch, workload.context)
-    wait = prefill_interference(workload.batch, workload.output, prefill) if interference else 0.0
+    # A prefill holds up each stage of a pipeline for its own layers' share only.
+    held = prefill / deployment.pipeline_parallel
+    wait = prefill_interference(workload.batch, workload.output, held) if interference else 0.0
     tpot = step.total + wait
     e2e = end_to_end(prefill, tpot, workload.output)
     concurrency = int(max_concurrency(deployment, workload.total))

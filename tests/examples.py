@@ -25,11 +25,56 @@ MODELS = data.names("model")
 ACCELERATORS = data.names("accelerator")
 
 
+# A small model of each kind of attention; the latent one has the shapes of DeepSeek-V3.
+LATENT = pm.Model(
+    name="latent",
+    layers=61,
+    hidden_size=7168,
+    heads=128,
+    kv_heads=128,
+    head_dim=192,
+    ffn_size=2048,
+    vocab_size=129280,
+    experts=256,
+    experts_per_token=8,
+    shared_ffn_size=2048,
+    dense_layers=3,
+    dense_ffn_size=18432,
+    latent=pm.Latent(kv_rank=512, rope_dim=64, nope_dim=128, value_dim=128, query_rank=1536),
+    router_bias=True,
+)
+INDEXER = pm.Indexer(heads=64, head_dim=128, selected=2048, key_bytes=132)
+WINDOWED = pm.Model(
+    name="windowed",
+    layers=24,
+    hidden_size=2880,
+    heads=64,
+    kv_heads=8,
+    head_dim=64,
+    ffn_size=2880,
+    vocab_size=201088,
+    experts=32,
+    experts_per_token=4,
+    window=pm.Window(tokens=128, layers=12),
+    biases=8192,
+    ffn_bias=True,
+    router_bias=True,
+    qk_norm=True,
+)
+EVERY_DEGREE = {
+    "pipeline_parallel": 2,
+    "context_parallel": 2,
+    "decode_context_parallel": 4,
+    "expert_parallel": True,
+    "constants": pm.Constants(0.9, 0.6, 1e-3, expert_imbalance=1.25),
+}
+
+
 def served(model="llama-2-70b", accelerator="h100-sxm", tensor_parallel=4, **given):
     """A shipped model on a shipped accelerator, with its link and the fitted constants."""
     machine = data.accelerator(accelerator)
     settings = {"link": machine.link, "constants": data.constants(), "tensor_parallel": tensor_parallel} | given
-    return pm.Deployment(data.model(model), machine, **settings)
+    return pm.Deployment(data.model(model) if isinstance(model, str) else model, machine, **settings)
 
 
 def cache_of(budget, tensor_parallel=1, block_size=16, kv_bytes=2, **shape):

@@ -37,12 +37,35 @@ def with_units(deployment):
     )
 
 
-PLAIN = {"dense": examples.served(), "experts": examples.served("mixtral-8x7b", "h200", tensor_parallel=2)}
+PLAIN = {
+    "dense": examples.served(),
+    "experts": examples.served("mixtral-8x7b", "h200", tensor_parallel=2),
+    "latent": examples.served(examples.LATENT, "h200", tensor_parallel=8, data_parallel=4, **examples.EVERY_DEGREE),
+}
 
 ONE = registry.dimensionless
 CALLS = {
     "active_parameters": (ONE, lambda d, u: pm.active_parameters(d.model)),
     "all_reduce": (second, lambda d, u: pm.all_reduce(16384 * u(byte), 4, d.link)),
+    "all_gather": (second, lambda d, u: pm.all_gather(16384 * u(byte), 4, d.link)),
+    "all_reduce_one_shot": (
+        second,
+        lambda d, u: pm.all_reduce_one_shot(16384 * u(byte), 4, d.link, 2e-6 * u(second)),
+    ),
+    "all_reduce_ring": (second, lambda d, u: pm.all_reduce_ring(16384 * u(byte), 4, d.link, 2e-6 * u(second))),
+    "all_reduce_tree": (second, lambda d, u: pm.all_reduce_tree(16384 * u(byte), 4, d.link, 2e-6 * u(second))),
+    "all_to_all": (second, lambda d, u: pm.all_to_all(16384 * u(byte), 4, d.link)),
+    "copies": (ONE, lambda d, u: pm.copies(d.model.experts_per_token, 8)),
+    "expert_parallel_time": (second, lambda d, u: pm.expert_parallel_time(d, 64)),
+    "kv_budget": (byte, lambda d, u: pm.kv_budget(d)),
+    "kv_bytes_of_request": (byte, lambda d, u: pm.kv_bytes_of_request(d, 1280)),
+    "kv_equals_weights": (ONE, lambda d, u: pm.kv_equals_weights(d, 64)),
+    "overlapped": (second, lambda d, u: pm.overlapped(0.2 * u(second), 0.1 * u(second))),
+    "pass_kv_time": (second, lambda d, u: pm.pass_kv_time(d, 1024)),
+    "pass_q_time": (second, lambda d, u: pm.pass_q_time(d, 64)),
+    "pipeline_time": (second, lambda d, u: pm.pipeline_time(d, 64)),
+    "reduce_scatter": (second, lambda d, u: pm.reduce_scatter(16384 * u(byte), 4, d.link)),
+    "send": (second, lambda d, u: pm.send(16384 * u(byte), d.link)),
     "attention_equals_linear": (ONE, lambda d, u: pm.attention_equals_linear(d.model)),
     "decode_flops": (ONE, lambda d, u: pm.decode_flops(d.model, 64, 1280)),
     "decode_time": (second, lambda d, u: pm.decode_time(d, 64, 1280)),

@@ -34,7 +34,8 @@ def test_parameters_are_the_sum_of_their_parts(model):
 def test_parts_of_a_step_sum_to_the_whole(deployment, batch, context):
     for step in (pm.decode_time(deployment, batch, context), pm.prefill_time(deployment, context)):
         parts = [
-            max(getattr(step.compute, name), getattr(step.memory, name)) for name in ("linear", "attention", "lm_head")
+            max(getattr(step.compute, name), getattr(step.memory, name))
+            for name in ("linear", "attention", "lm_head", "experts")
         ]
         assert step.parts.total == approx(sum(parts))
         assert step.total == approx(sum(parts) + step.communication + step.overhead)
@@ -156,6 +157,7 @@ def test_tensor_parallelism_without_a_link_divides_the_work(deployment, batch, c
     one, many = pm.decode_time(alone, batch, context), pm.decode_time(deployment, batch, context)
     assert t * many.compute.total == approx(one.compute.total)
     assert t * many.memory.linear == approx(one.memory.linear)
+    assert t * many.memory.experts == approx(one.memory.experts)
     assert t * many.memory.lm_head == approx(one.memory.lm_head, rel=CLOSE) or not one.memory.lm_head
     share = max(1 / t, 1 / deployment.model.kv_heads)
     assert many.memory.attention == approx(share * one.memory.attention)
@@ -187,7 +189,7 @@ def test_flops_are_linear_in_batch_and_attention_in_context(model, batch, contex
     assert pm.decode_flops(model, factor * batch, context).total == approx(factor * one.total)
     longer = pm.decode_flops(model, batch, factor * context)
     assert longer.attention == approx(factor * one.attention)
-    assert (longer.linear, longer.lm_head) == (one.linear, one.lm_head)
+    assert (longer.linear, longer.lm_head, longer.experts) == (one.linear, one.lm_head, one.experts)
 
 
 @given(models(), batches, tokens)
@@ -221,6 +223,7 @@ def test_decoding_token_by_token_does_the_attention_of_a_causal_prefill(model, p
     one_by_one = sum(pm.decode_flops(model, 1, context).attention for context in range(1, prompt + 1))
     assert pm.prefill_flops(model, prompt).attention == approx(one_by_one)
     assert pm.prefill_flops(model, prompt).linear == approx(pm.decode_flops(model, prompt, 0).linear)
+    assert pm.prefill_flops(model, prompt).experts == approx(pm.decode_flops(model, prompt, 0).experts)
 
 
 @given(models(), tokens)
@@ -298,10 +301,11 @@ def test_linear_layers_leave_the_memory_roof_at_the_ridge(deployment):
     """Where all experts are read, which is at a large batch anyway."""
     batch = pm.ridge_tokens(deployment)
     step = pm.decode_time(deployment, batch, 0)
+    compute, memory = (part.linear + part.experts for part in (step.compute, step.memory))
     if deployment.model.experts == 1:
-        assert step.compute.linear == approx(step.memory.linear)
+        assert compute == approx(memory)
     else:
-        assert step.compute.linear >= step.memory.linear * (1 - CLOSE)
+        assert compute >= memory * (1 - CLOSE)
 
 
 @given(deployments(bare=True, experts=False))
@@ -315,7 +319,7 @@ def test_attention_equals_the_linear_layers(model, causal):
     prompt = pm.attention_equals_linear(model, causal)
     flops = pm.prefill_flops(model, max(prompt, 1e-9), causal)
     assume(prompt > 0.5)  # 2x - 1 loses its digits below
-    assert flops.attention == approx(flops.linear, rel=1e-6)
+    assert flops.attention == approx(flops.linear + flops.experts, rel=1e-6)
 
 
 # What fits

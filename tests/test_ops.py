@@ -11,16 +11,50 @@ import pytest
 import sympy as sp
 
 import perfmodel as pm
-from perfmodel import _ops, batching, communication, counts, kvcache, roofline, served
+from perfmodel import _ops, attention, communication, counts, crossovers, kvcache, roofline, served
 
 # Every public function, as a function of a deployment and the four lengths.
 CALLS = {
     "active_parameters": lambda d, B, S, n, s: pm.active_parameters(d.model),
+    "all_gather": lambda d, B, S, n, s: pm.all_gather(B * 16384.0, d.tensor_parallel, d.link),
+    "all_reduce_one_shot": lambda d, B, S, n, s: pm.all_reduce_one_shot(B * 16384.0, d.tensor_parallel, d.link, 2e-6),
+    "all_reduce_ring": lambda d, B, S, n, s: pm.all_reduce_ring(B * 16384.0, d.tensor_parallel, d.link, 2e-6),
+    "all_reduce_tree": lambda d, B, S, n, s: pm.all_reduce_tree(B * 16384.0, d.tensor_parallel, d.link, 2e-6),
+    "all_to_all": lambda d, B, S, n, s: pm.all_to_all(B * 16384.0, d.tensor_parallel, d.link),
+    "attended": lambda d, B, S, n, s: attention.attended(d.model, s),
+    "attention_norms": lambda d, B, S, n, s: attention.attention_norms(d.model),
+    "copies": lambda d, B, S, n, s: pm.copies(d.model.experts_per_token, B),
+    "expansion_flops": lambda d, B, S, n, s: attention.expansion_flops(d.model),
+    "expert_matmul_parameters": lambda d, B, S, n, s: counts.expert_matmul_parameters(d.model),
+    "expert_parallel_time": lambda d, B, S, n, s: pm.expert_parallel_time(d, B),
+    "index_bytes_per_layer": lambda d, B, S, n, s: kvcache.index_bytes_per_layer(d),
+    "index_flops": lambda d, B, S, n, s: attention.index_flops(d.model),
+    "kv_budget": lambda d, B, S, n, s: pm.kv_budget(d, S),
+    "kv_bytes_of_request": lambda d, B, S, n, s: pm.kv_bytes_of_request(d, s),
+    "kv_bytes_per_layer": lambda d, B, S, n, s: kvcache.kv_bytes_per_layer(d),
+    "kv_bytes_read": lambda d, B, S, n, s: kvcache.kv_bytes_read(d, s),
+    "kv_equals_weights": lambda d, B, S, n, s: pm.kv_equals_weights(d, B),
+    "kv_share": lambda d, B, S, n, s: kvcache.kv_share(d),
+    "linear_bytes": lambda d, B, S, n, s: roofline.linear_bytes(d),
+    "moe_layers": lambda d, B, S, n, s: counts.moe_layers(d.model),
+    "network_biases": lambda d, B, S, n, s: counts.network_biases(d.model, S),
+    "network_weights": lambda d, B, S, n, s: counts.network_weights(d.model, S),
+    "overlapped": lambda d, B, S, n, s: pm.overlapped(B, S, n),
+    "pair_flops": lambda d, B, S, n, s: attention.pair_flops(d.model, absorbed=True),
+    "pass_kv_time": lambda d, B, S, n, s: pm.pass_kv_time(d, S),
+    "pass_q_time": lambda d, B, S, n, s: pm.pass_q_time(d, B),
+    "pipeline_time": lambda d, B, S, n, s: pm.pipeline_time(d, B),
+    "prefill_attended": lambda d, B, S, n, s: attention.prefill_attended(d.model, S, True, s),
+    "prefill_pairs": lambda d, B, S, n, s: attention.prefill_pairs(S, True, s, 1024),
+    "reduce_scatter": lambda d, B, S, n, s: pm.reduce_scatter(B * 16384.0, d.tensor_parallel, d.link),
+    "routed_parameters": lambda d, B, S, n, s: counts.routed_parameters(d.model, 3),
+    "send": lambda d, B, S, n, s: pm.send(B * 16384.0, d.link),
+    "stage_share": lambda d, B, S, n, s: kvcache.stage_share(d),
     "all_reduce": lambda d, B, S, n, s: pm.all_reduce(B * 16384.0, d.tensor_parallel, d.link),
     "attention_equals_linear": lambda d, B, S, n, s: pm.attention_equals_linear(d.model),
-    "attention_weights": lambda d, B, S, n, s: counts.attention_weights(d.model),
-    "decode_flops": lambda d, B, S, n, s: pm.decode_flops(d.model, B, s),
-    "decode_time": lambda d, B, S, n, s: pm.decode_time(d, B, s),
+    "attention_weights": lambda d, B, S, n, s: attention.attention_weights(d.model),
+    "decode_flops": lambda d, B, S, n, s: pm.decode_flops(d.model, B, s, tokens=5),
+    "decode_time": lambda d, B, S, n, s: pm.decode_time(d, B, s, tokens=5),
     "end_to_end": lambda d, B, S, n, s: served.end_to_end(
         pm.prefill_time(d, S).total, pm.decode_time(d, B, s).total, n
     ),
@@ -34,12 +68,11 @@ CALLS = {
     "max_concurrency": lambda d, B, S, n, s: pm.max_concurrency(d, s),
     "parameters": lambda d, B, S, n, s: pm.parameters(d.model),
     "peak_activation_bytes": lambda d, B, S, n, s: pm.peak_activation_bytes(d, S),
-    "prefill_flops": lambda d, B, S, n, s: pm.prefill_flops(d.model, S, prompts=B),
+    "prefill_flops": lambda d, B, S, n, s: pm.prefill_flops(d.model, S, prompts=B, prefix=s),
     "prefill_interference": lambda d, B, S, n, s: pm.prefill_interference(B, n, pm.prefill_time(d, S).total),
-    "prefill_time": lambda d, B, S, n, s: pm.prefill_time(d, S, causal=False, prompts=B),
+    "prefill_time": lambda d, B, S, n, s: pm.prefill_time(d, S, prompts=B, prefix=s),
     "ridge_point": lambda d, B, S, n, s: pm.ridge_point(d),
     "ridge_tokens": lambda d, B, S, n, s: pm.ridge_tokens(d),
-    "router_weights": lambda d, B, S, n, s: counts.router_weights(d.model),
     "tensor_parallel_time": lambda d, B, S, n, s: pm.tensor_parallel_time(d, B),
     "total_parameters": lambda d, B, S, n, s: pm.total_parameters(d.model),
     "totals_ridge_batch": lambda d, B, S, n, s: pm.totals_ridge_batch(d, s),
@@ -52,6 +85,9 @@ CALLS = {
 DEPLOYMENTS = {
     "dense": examples.served(),
     "experts": examples.served("mixtral-8x7b", "ascend-910c-die", tensor_parallel=2),
+    "latent": examples.served(examples.LATENT, "h200", tensor_parallel=8, data_parallel=4, **examples.EVERY_DEGREE),
+    "indexed": examples.served(replace(examples.LATENT, indexer=examples.INDEXER), "h200", tensor_parallel=8),
+    "windowed": examples.served(examples.WINDOWED, tensor_parallel=2, pipeline_parallel=3, context_parallel=2),
 }
 DIGITS = 40  # of substituted values: what differs beyond double precision is not the formula
 # Each length runs through both sides of the crossovers.
@@ -77,7 +113,7 @@ def test_every_function_of_the_core_is_here():
     """A function added to the core has to be added to the table above."""
     written = {
         name
-        for module in (batching, communication, counts, kvcache, roofline, served)
+        for module in (attention, communication, counts, crossovers, kvcache, roofline, served)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
@@ -88,6 +124,8 @@ def test_every_function_of_the_core_is_here():
 @pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS)
 @pytest.mark.parametrize("name", CALLS)
 def test_arrays_give_what_floats_give(name, deployment):
+    if not supported(name, deployment):
+        return  # refused: the next test
     one_by_one = [numbers(CALLS[name](deployment, *map(float, point))) for point in POINTS]
     for kind in (np.float64, np.int32, np.int64):
         at_once = numbers(CALLS[name](deployment, *np.array(POINTS, dtype=kind).T))
@@ -98,34 +136,46 @@ def test_arrays_give_what_floats_give(name, deployment):
             assert values == pytest.approx(expected, rel=1e-14), (part, kind)
 
 
+def traced(instance, values):
+    """The same instance with a symbol for each quantity that its kind has; `values` collects what they stand for."""
+    given = {}
+    for item in fields(instance):
+        value = getattr(instance, item.name)
+        if is_dataclass(value):
+            given[item.name] = traced(value, values)
+        elif "symbol" in item.metadata and not (
+            value == item.default and (item.metadata["absent"] or "experts" in item.name)
+        ):
+            given[item.name] = sp.Symbol(item.metadata["symbol"], positive=True, integer=item.metadata["whole"] or None)
+            values[given[item.name]] = sp.Integer(value) if item.metadata["whole"] else sp.Float(value, DIGITS)
+    return replace(instance, **given)
+
+
+def supported(name, deployment):
+    """Whether the function takes the deployment: closed crossovers need attention that reads all of the context."""
+    limits = deployment.model.window or deployment.model.indexer
+    return not (limits and name.startswith(("attention_equals", "kv_equals", "totals_ridge")))
+
+
 @pytest.mark.parametrize("deployment", DEPLOYMENTS.values(), ids=DEPLOYMENTS)
 @pytest.mark.parametrize("name", CALLS)
 def test_symbols_give_what_floats_give(name, deployment):
     """Every quantity of the deployment is a symbol; substituting its value gives the number."""
-    dense = {} if deployment.model.experts > 1 else {"experts": 1, "experts_per_token": 1}
-    symbolic = pm.symbols(
-        pm.Deployment,
-        model=pm.symbols(pm.Model, name="any", **dense),
-        accelerator=pm.symbols(pm.Accelerator, name="any"),
-        link=pm.symbols(pm.Link, name="any"),
-        constants=pm.symbols(pm.Constants),
-    )
-    letters = pm.argument_symbols("batch", "prompt", "output", "context")
+    if not supported(name, deployment):
+        examples.refused(lambda: CALLS[name](deployment, 1, 1, 2, 1), "no closed form")
+        return
     values = {}
-    for part in ("", "model", "accelerator", "link", "constants"):
-        owner, number = (getattr(symbolic, part), getattr(deployment, part)) if part else (symbolic, deployment)
-        for item in fields(owner):
-            if isinstance(getattr(owner, item.name), sp.Symbol):
-                values[getattr(owner, item.name)] = sp.Float(getattr(number, item.name), DIGITS)
-    traced = {part: sp.sympify(f).subs(values) for part, f in numbers(CALLS[name](symbolic, *letters)).items()}
+    symbolic = traced(deployment, values)
+    letters = pm.argument_symbols("batch", "prompt", "output", "context")
+    formulas = {part: sp.sympify(f).subs(values) for part, f in numbers(CALLS[name](symbolic, *letters)).items()}
     for point in POINTS:
         expected = numbers(CALLS[name](deployment, *map(float, point)))
-        assert traced.keys() == expected.keys()
+        assert formulas.keys() == expected.keys()
         lengths = {letter: sp.Float(length, DIGITS) for letter, length in zip(letters, point, strict=True)}
-        for part, formula in traced.items():
+        for part, formula in formulas.items():
             value = formula.subs(lengths)
-            # The closed form of the whole step's crossover is negative, not infinite, where there is none.
-            if name == "totals_ridge_batch" and value < 0:
+            # The quotient of symbols is negative, not infinite, where there is no crossover.
+            if name in ("totals_ridge_batch", "totals_ridge_context") and value < 0:
                 assert expected[part] == np.inf
             else:
                 assert float(value) == pytest.approx(float(expected[part]), rel=1e-11, abs=1e-25), (part, point)
