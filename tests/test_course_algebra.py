@@ -99,6 +99,74 @@ def test_whole_symbols_get_whole_values():
         assert_same(sp.floor(B / 2) + sp.ceiling(B / 2), B)
 
 
+k, m = sp.symbols("k m", positive=True, integer=True)
+
+
+@pytest.mark.parametrize(
+    ("up", "down"),
+    [
+        (sp.ceiling(B), sp.floor(B) + 1),
+        (sp.ceiling(S / B), sp.floor(S / B) + 1),
+        (sp.ceiling(k / m), sp.floor(k / m) + 1),
+        (D * sp.ceiling(S / D) * t, D * (sp.floor(S / D) + 1) * t),
+        (sp.ceiling(N / (t * S)), sp.floor(N / (t * S)) + 1),
+        (sp.ceiling(S**2 / D), sp.floor(S**2 / D) + 1),  # linear in neither S, but in 1/D
+        (sp.ceiling(2.0 * S / 3), sp.floor(2.0 * S / 3) + 1),
+        (sp.Max(sp.ceiling(S / D), t), sp.Max(sp.floor(S / D) + 1, t)),
+        (sp.Mod(S, D), S - D * (sp.ceiling(S / D) - 1)),
+        (sp.floor(S - D), sp.ceiling(S - D) - 1),
+        (sp.ceiling(t**2 + t), sp.floor(t**2 + t) + 1),  # linear in nothing, but whole where t is
+    ],
+)
+def test_a_ceiling_is_not_a_floor_and_one(up, down):
+    """They differ only where the argument is whole, which no random point meets."""
+    with pytest.raises(AssertionError, match="; at "):
+        assert_same(up, down)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (sp.ceiling(S / D), -sp.floor(-S / D)),
+        (sp.ceiling(k / m), sp.floor((k + m - 1) / m)),
+        (sp.ceiling(0.1 * S), sp.ceiling(S / 10)),  # in floats 0.1 * 30 may lie above 3
+        (sp.Mod(S, D), S - D * sp.floor(S / D)),
+        (sp.Max(sp.ceiling(S / D), t) * 2, sp.Max(2 * sp.ceiling(S / D), 2 * t)),
+    ],
+)
+def test_what_jumps_alike_is_accepted(one, other):
+    assert "is whole" not in repr(assert_same(one, other))
+
+
+def test_a_jump_that_was_not_met_is_named():
+    proof = assert_same(sp.floor(sp.sqrt(B) * sp.pi) * 2.0, 2 * sp.floor(sp.pi * sp.sqrt(B)))
+    assert repr(proof).endswith("random points, none where pi*sqrt(B) is whole")
+
+
+def test_points_lie_within_the_ranges_given():
+    """One minus a share of 1 would be 0: rounding to whole numbers must not leave the range."""
+    ranges = {"S": (0.1, 0.9), "B": (1.1, 1.9)}
+    assert_same(sp.floor(1 / (1 - S)) + 1 / (B - 1) * 2.0, 1 + sp.floor(S / (1 - S)) + 2 / (B - 1), ranges=ranges)
+
+
+@pytest.mark.parametrize("points", [0, -1, True, 2.0, None])
+def test_nothing_passes_without_a_point(points):
+    with pytest.raises(ValueError, match=f"^assert_same: points={points} is not a whole number of at least 1"):
+        assert_same(sp.Max(B, S), sp.Max(B, 2 * S), points=points)
+
+
+@pytest.mark.parametrize(
+    ("derived", "code"), [(2**N, 3**N), (N**100, 2 * N**100), (B, sp.I * B), (sp.I * B, B), (2**N, 2**N + 1)]
+)
+@pytest.mark.parametrize("ranges", [{}, {"N": (10, 1e12)}])
+def test_the_huge_and_the_complex_are_no_trouble(derived, code, ranges):
+    """Two to the power of the parameters has a hundred thousand million digits."""
+    start = time.perf_counter()
+    with pytest.raises(AssertionError, match="perfmodel / derived"):
+        assert_same(derived, code, ranges={name: limits for name, limits in ranges.items() if code.has(N)})
+    assert time.perf_counter() - start < 10
+
+
 def test_what_is_granted_is_replaced_and_reported():
     d = sp.Symbol("d", positive=True)
     with pytest.raises(AssertionError):
@@ -116,6 +184,7 @@ def test_what_is_granted_is_replaced_and_reported():
         ((sp.Symbol("B"), B), {}, ValueError, "two symbols are called B"),
         ((B, 2 * B), {"ranges": {"C": (1, 2)}}, ValueError, "ranges names C"),
         ((B, 2 * B), {"ranges": {B: (0, 2)}}, ValueError, r"ranges\[B\]=\(0, 2\) is not 0 < low < high"),
+        ((B, 2.0 * B), {"ranges": {B: (1, float("inf"))}}, ValueError, r"ranges\[B\]=\(1, inf\) is not 0 < low < high"),
     ],
 )
 def test_bad_input_is_refused(arguments, options, error, said):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html import escape
@@ -12,34 +10,10 @@ from typing import Any
 
 import sympy as sp
 
-from perfmodel.letters import notation
+from perfmodel.course.sampling import Point, Ranges, draw, steps, usual, value_at
 
 BRANCHING = (sp.Max, sp.Min, sp.Piecewise)
 MOST_POINTS = 4000
-# Where symbols are tried: by letter, or else by the unit that the notation gives the letter, or else as a count.
-# Wide enough to enter every regime of a real machine.
-BY_LETTER = {
-    "L": (1, 200),
-    "D": (16, 512),
-    "d": (64, 2e4),
-    "t": (1, 64),
-    "q": (1, 8),
-    "X": (8, 512),  # at least q, or the chance that an expert sleeps is negative
-    "b_w": (0.5, 4),
-    "b_a": (0.5, 4),
-    "b_kv": (0.5, 4),
-    "kappa": (1e3, 1e7),
-    "N": (1e8, 1e12),
-    "N_act": (1e8, 1e12),
-    "N_mm": (1e8, 1e12),
-    "u": (0.1, 1),
-    "eta_F": (0.1, 1),
-    "eta_beta": (0.1, 1),
-}
-BY_UNIT = {"FLOP/s": (1e12, 1e16), "byte/s": (1e10, 1e14), "byte": (1e8, 1e12), "s": (1e-7, 1e-2), "token": (1, 1e6)}
-COUNT = (1, 1e4)
-Ranges = Mapping[Any, tuple[float, float]] | None  # symbol or its name -> (low, high)
-Point = dict[Any, Any]  # symbol -> exact number
 
 
 @dataclass(frozen=True)
@@ -67,7 +41,7 @@ class Mismatch:
         ratio = self.ratio
         if not ratio.free_symbols and not (ratio.is_Rational and max(abs(ratio.p), ratio.q) < 1000):
             near = ratio != sp.oo and abs(ratio - 1) < 1e-6
-            ratio = f"1 + {float(ratio - 1):.3g}" if near else f"{float(ratio):.9g}"
+            ratio = f"1 + {_short(ratio - 1, 3)}" if near else _short(ratio, 9)
         return f"perfmodel / derived = {ratio}; {self.where}"
 
 
@@ -85,7 +59,7 @@ def assert_same(
     Structure is compared first, then ``simplify`` is asked. It misses many identities of Max and Min, so what is
     left is evaluated exactly at random points until each branch of every Max, Min and Piecewise, on either side,
     was the active one at least twice: a wrong branch cannot hide. (A border between two branches of a Piecewise that
-    is slightly shifted can.)
+    is slightly shifted can.) With a floor, a ceiling or a remainder, points lie on their jumps too.
 
     Parameters
     ----------
@@ -96,7 +70,7 @@ def assert_same(
     ranges : dict, optional
         Symbol or its name -> (low, high), where the usual range does not do.
     points : int
-        Random points that must agree; more are drawn while a branch has not been entered.
+        Random points that must agree, at least 1; more are drawn while a branch has not been entered.
     seed : int
         Of the random points.
 
@@ -123,6 +97,8 @@ def assert_same(
 
 def compare(derived: Any, code: Any, *, ranges: Ranges = None, points: int = 40, seed: int = 0) -> Proof | Mismatch:
     """The comparison behind `assert_same`, for those who want the difference rather than an error."""
+    if isinstance(points, bool) or not isinstance(points, int) or points < 1:
+        raise ValueError(f"assert_same: points={points!r} is not a whole number of at least 1")
     derived, code = _expression(derived, "derived"), _expression(code, "code")
     if derived == code:
         return Proof("term by term")
@@ -130,25 +106,30 @@ def compare(derived: Any, code: Any, *, ranges: Ranges = None, points: int = 40,
     inexact = derived.has(sp.Float) or code.has(sp.Float)
     if not inexact and _simplifies(derived - code):
         return Proof("by simplification")
-    within = _ranges(symbols, ranges or {})
+    if inexact and steps(derived, code):  # 0.1 x must jump where x/10 does
+        derived, code = (sp.nsimplify(side, rational=True) for side in (derived, code))
+    jumps = steps(derived, code)
     nodes = {node for side in (derived, code) for node in sp.preorder_traversal(side) if isinstance(node, BRANCHING)}
     entered = {(node, i): 0 for node in nodes for i in range(len(node.args))}
-    kinds = " and ".join(sorted({type(node).__name__ for node in nodes}))
-    rng, tried = random.Random(seed), 0
-    while tried < points or min(entered.values(), default=2) < 2:
-        if tried >= MOST_POINTS:
-            node, i = min(entered, key=lambda branch: entered[branch])
-            return Proof(f"at {tried} random points", f"branch {node.args[i]} of {node}")
-        point = _point(within, rng)
+    met: set[Any] = set()  # of the jumps
+    for tried, point in enumerate(draw(usual((derived, code), ranges or {}), jumps, seed), 1):
         (a, active_a), (b, active_b) = evaluate(derived, point), evaluate(code, point)
         if not _equal(a, b, inexact):
             return _mismatch(derived, code, a, b, point)
-        for branch in active_a | active_b:
-            entered[branch] += 1
-        tried += 1
         if not symbols:
             return Proof("number for number")
-    return Proof(f"at {tried} random points" + (f", every branch of {kinds} entered" if nodes else ""))
+        met.update(jump for jump in jumps if jump.xreplace(point).is_integer)
+        for branch in active_a | active_b:
+            entered[branch] += 1
+        if tried >= max(points, 6 * len(jumps)) and min(entered.values(), default=2) >= 2:
+            break
+        if tried >= MOST_POINTS:
+            node, i = min(entered, key=lambda branch: entered[branch])
+            return Proof(f"at {tried} random points", f"branch {node.args[i]} of {node}")
+    kinds = " and ".join(sorted({type(node).__name__ for node in nodes}))
+    branches = f", every branch of {kinds} entered" if nodes else ""
+    missed = [str(jump) for jump in jumps if jump not in met]
+    return Proof(f"at {tried} random points{branches}" + (f", none where {missed[0]} is whole" if missed else ""))
 
 
 def evaluate(expr: Any, point: Point) -> tuple[Any, set[tuple[Any, int]]]:
@@ -157,7 +138,7 @@ def evaluate(expr: Any, point: Point) -> tuple[Any, set[tuple[Any, int]]]:
     A branch inside another that is not active is not active either; of two equal arguments of Max neither is.
     """
     if not expr.has(*BRANCHING):
-        return expr.xreplace(point), set()
+        return value_at(expr, point), set()
     if isinstance(expr, sp.Piecewise):
         asked = set()
         for i, (value, condition) in enumerate(expr.args):
@@ -203,33 +184,19 @@ def _simplifies(difference: Any) -> bool:
     return bool(sp.simplify(difference) == 0)
 
 
-def _ranges(symbols: list[Any], given: Mapping[Any, tuple[float, float]]) -> dict[Any, tuple[float, float]]:
-    """Symbol -> (low, high); the given ones win."""
-    given = {str(symbol): limits for symbol, limits in given.items()}
-    if unknown := given.keys() - {symbol.name for symbol in symbols}:
-        raise ValueError(f"assert_same: ranges names {min(unknown)}, which occurs on neither side")
-    if wrong := [name for name, (low, high) in given.items() if not 0 < low < high]:
-        raise ValueError(f"assert_same: ranges[{wrong[0]}]={given[wrong[0]]} is not 0 < low < high")
-    units = {letter.symbol: letter.unit for letter in notation()}
-    known = {name: BY_UNIT.get(unit, COUNT) for name, unit in units.items()} | BY_LETTER | given
-    return {symbol: known.get(symbol.name, COUNT) for symbol in symbols}
-
-
-def _point(within: Mapping[Any, tuple[float, float]], rng: random.Random) -> Point:
-    """A random point, log-uniform, of rationals short enough to print."""
-    point = {}
-    for symbol, (low, high) in within.items():
-        value = math.exp(rng.uniform(math.log(low), math.log(high)))
-        point[symbol] = sp.Integer(max(1, round(value))) if symbol.is_integer else sp.Rational(f"{value:.4g}")
-    return point
-
-
 def _equal(a: Any, b: Any, inexact: bool) -> bool:
     """Exact for rationals, to forty digits for roots and logarithms, to twelve where a side holds floats."""
     if a.is_Rational and b.is_Rational:
         return bool(a == b)
     x, y = a.evalf(60), b.evalf(60)
     return bool(abs(x - y) <= sp.Rational(10) ** (-12 if inexact else -40) * max(abs(x), abs(y)))
+
+
+def _short(number: Any, digits: int) -> str:
+    """A number for a message, be it complex or beyond the floats."""
+    if number.is_extended_real and (number in (0, sp.oo) or 1e-300 < abs(number) < 1e300):
+        return f"{float(number):.{digits}g}"
+    return str(sp.N(number, digits))
 
 
 def _text(point: Point) -> str:
@@ -242,5 +209,5 @@ def _mismatch(derived: Any, code: Any, a: Any, b: Any, point: Point) -> Mismatch
     if derived != 0 and not (derived.has(*BRANCHING) or code.has(*BRANCHING)):
         short = sp.simplify(code / derived)
         ratio = short if short.count_ops() <= 12 else ratio
-    values = f"derived {float(a):.6g}, perfmodel {float(b):.6g}"
+    values = f"derived {_short(a, 6)}, perfmodel {_short(b, 6)}"
     return Mismatch(ratio, f"at {_text(point)}: {values}" if point else values)
