@@ -53,11 +53,24 @@ def test_without_a_ledger_it_says_where_it_looked(tmp_path, monkeypatch):
         ),
         ([GOOD.replace("#ridge", "")], "c01-01: where='serving/01-why' must be page#key"),
         ([GOOD.replace("serving/01-why#", "#")], "c01-01: where='#ridge' must be page#key"),
+        ([GOOD, f"{GOOD},more"], "line 3: 10 values; id, chapter, quantity, source_value, unit, our_value, verdict, "),
+        ([GOOD, "c01-02,1"], "line 3: 2 values; id, "),
+        ([GOOD.replace("c01-01", "")], "line 2: id is empty"),
+        ([GOOD.replace("c01-01", "  ")], "line 2: id is empty"),
+        ([GOOD.replace("Ridge", '"Ridge')], "this is no table of comma-separated values: unexpected end of data"),
     ],
 )
 def test_a_bad_row_is_named(write, rows, said):
     write(*rows)
-    with pytest.raises(ValueError, match=r"claims.csv: " + re.escape(said)):
+    with pytest.raises(ValueError, match=r"^claims.csv: " + re.escape(said)) as refused:
+        ledger.claims()
+    assert "\n" not in str(refused.value)
+
+
+def test_another_encoding_is_named(write):
+    path = write(GOOD)
+    path.write_bytes(path.read_bytes().replace(b"Another", "Größer".encode("latin-1")))
+    with pytest.raises(ValueError, match=r"^claims.csv: byte \d+ is not UTF-8; save the file in that encoding$"):
         ledger.claims()
 
 

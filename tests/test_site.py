@@ -25,6 +25,7 @@ from tools import book
 TOC = yaml.safe_load((book.ROOT / "_toc.yml").read_text("utf8"))
 PAGES = [TOC["root"], *(chapter["file"] for part in TOC["parts"] for chapter in part["chapters"])]
 CHAPTER = "book/serving/06-roofline-to-latency"
+LEDGER = "book/lab/source-on-trial"
 SEARCH = "search.html?q=roofline"
 WIDE, NARROW = 1280, 390
 EVAL = re.compile(r"\{eval\}`(\w+)`")
@@ -164,6 +165,67 @@ def test_the_unseen_copy_of_a_formula_is_no_wider_than_the_formula(visit, name):
         copy.getBoundingClientRect().width > copy.parentElement.getBoundingClientRect().width + 1)
         .map(copy => copy.textContent)"""
     assert page.evaluate(wider) == []
+
+
+# What lies over the number of its equation, or runs into it.
+UNDER_ITS_NUMBER = """() => [...document.querySelectorAll(".bd-article div.math > .eqno")].filter(number => {
+    const box = number.parentElement.querySelector("mjx-container");
+    const formula = box.matches(".wide") ? box : box.firstElementChild;
+    return formula.getBoundingClientRect().right > number.getBoundingClientRect().left;
+}).map(number => number.textContent)"""
+
+
+@every_width
+@every_page
+def test_formulas_leave_room_for_their_numbers(visit, name, width):
+    page, *_ = visit(name, width)
+    assert page.evaluate(UNDER_ITS_NUMBER) == []
+
+
+@every_width
+@every_page
+def test_captions_stay_while_tables_scroll(visit, name, width):
+    page, *_ = visit(name, width)
+    for caption in page.locator(".course-table-frame > figcaption").all():
+        box = caption.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+    tables = page.locator(".course-table-box").all()
+    assert len(tables) == page.locator(".course-table-frame > figcaption").count()
+    for table in tables:
+        wide = table.evaluate("box => box.scrollWidth > box.clientWidth + 1")
+        assert (table.get_attribute("tabindex") == "0") == wide  # what scrolls, the keyboard reaches
+
+
+@pytest.mark.parametrize("name", ["book/notation", LEDGER])
+@every_width
+def test_tables_of_words_need_no_scrolling(visit, name, width):
+    page, *_ = visit(name, width)
+    cut = "[...document.querySelectorAll('.course-table-box')].filter(box => box.scrollWidth > box.clientWidth + 1)"
+    assert page.evaluate(f"{cut}.map(box => box.getAttribute('aria-label'))") == []
+
+
+def test_a_phone_shows_each_claim_as_a_card(visit):
+    page, *_ = visit(LEDGER, NARROW)
+    card = page.locator("table.cards tbody tr", has_text="c06.1-16")
+    assert card.locator("td").evaluate_all(
+        "cells => cells.map(cell => getComputedStyle(cell, '::before').content)"
+    ) == [
+        '"The article"',
+        '"Ours"',
+        '"Verdict"',
+        '"Why"',
+    ]
+    boxes = [cell.bounding_box() for cell in card.locator("th, td").all()]
+    assert all(box["x"] > 0 and box["x"] + box["width"] < NARROW for box in boxes)
+    assert page.locator("table.cards").get_by_role("rowheader").count() == page.locator("table.cards tbody tr").count()
+
+
+def test_what_is_folded_under_a_solution_is_its_check(fresh):
+    page = fresh(CHAPTER)
+    labels = page.locator(".solution + .cell summary").all_inner_texts()
+    assert len(labels) >= 7
+    assert set(labels) == {"Show the check"}
 
 
 # For each chart: is it drawn, does it fit, do its marks have a size.

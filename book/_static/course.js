@@ -34,7 +34,11 @@
 
   // ---- What is too wide scrolls in its own box, and the keyboard can reach that box.
   function findWide() {
-    each(".bd-article mjx-container", formula => mark(formula, formula.firstElementChild.offsetWidth > formula.parentElement.clientWidth + 1));
+    each(".bd-article mjx-container", formula => {
+      // A formula on a line of its own shares it with its number, so its own box tells how much room there is.
+      const room = formula.getAttribute("display") ? formula : formula.parentElement;
+      mark(formula, formula.firstElementChild.offsetWidth > room.clientWidth + 1);
+    });
     each(".bd-article pre, .bd-article .course-table-box, .bd-article .text_html, .pst-scrollable-table-container", box => mark(box, box.scrollWidth > box.clientWidth + 1));
   }
   function mark(box, wide) {
@@ -45,6 +49,11 @@
   addEventListener("load", () => (findWide(), window.MathJax?.startup?.promise.then(findWide)));
   addEventListener("resize", findWide);
   addEventListener("toggle", findWide, { capture: true });
+
+  // ---- What stands folded under a solution is its check, and says so.
+  each(".solution + .cell details.hide > summary > p", label => {
+    label.textContent = label.classList.contains("collapsed") ? "Show the check" : "Hide the check";
+  });
 
   // ---- How a number came about: shown on hover, focus and touch, kept inside the window, closed by Escape.
   const tip = Object.assign(document.createElement("div"), { id: "said-tip", className: "said-tip", hidden: true });

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from html import escape
 from pathlib import Path
 
-from perfmodel.course.tables import Column, Table, table
+from perfmodel.course.tables import NONE, Column, Table, table
 from perfmodel.format import SUPERSCRIPT, THIN
 
 VERDICTS = (
@@ -90,11 +91,12 @@ def claims(file: Path | None = None) -> tuple[Claim, ...]:
         Naming the row and the rule: an unknown verdict, an id twice, a claim not reproduced without a reason.
     """
     path = file or _find()
-    with path.open(encoding="utf-8", newline="") as lines:
-        reader = csv.DictReader(lines)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path.name}: columns are {reader.fieldnames}; they must be {', '.join(COLUMNS)}")
-        found = tuple(Claim(**row) for row in reader)
+    try:
+        found = tuple(_read(path))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path.name}: byte {error.start} is not UTF-8; save the file in that encoding") from None
+    except csv.Error as error:
+        raise ValueError(f"{path.name}: this is no table of comma-separated values: {error}") from None
     seen: set[str] = set()
     for claim in found:
         if claim.id in seen:
@@ -107,6 +109,21 @@ def claims(file: Path | None = None) -> tuple[Claim, ...]:
         if not (claim.page and claim.key):
             raise ValueError(f"{path.name}: {claim.id}: where={claim.where!r} must be page#key")
     return found
+
+
+def _read(path: Path) -> Iterator[Claim]:
+    with path.open(encoding="utf-8", newline="") as lines:
+        reader = csv.reader(lines, strict=True)
+        columns = next(reader, [])
+        if tuple(columns) != COLUMNS:
+            raise ValueError(f"{path.name}: columns are {', '.join(columns)}; they must be {', '.join(COLUMNS)}")
+        for row in reader:
+            at = f"{path.name}: line {reader.line_num}"
+            if len(row) != len(COLUMNS):
+                raise ValueError(f"{at}: {len(row)} values; {', '.join(COLUMNS)} are {len(COLUMNS)}")
+            if not row[0].strip():
+                raise ValueError(f"{at}: id is empty")
+            yield Claim(*row)
 
 
 def _find() -> Path:
@@ -160,7 +177,7 @@ def render(chapter: int | str) -> Table:
         "verdict": Column("Verdict", kind="html"),
         "why": Column("Why", kind="prose"),
     }
-    return table(rows, columns, f"Claims of the article's chapter {chapter}")
+    return table(rows, columns, f"Claims of the article's chapter {chapter}", cards=True)
 
 
 def _row(claim: Claim) -> dict[str, str]:
@@ -168,8 +185,8 @@ def _row(claim: Claim) -> dict[str, str]:
     ours = claim.ours or "see there"
     return {
         "quantity": f'{escape(claim.quantity)} <span class="claim-id">{claim.id}</span>',
-        "article": claim.printed or "–",
+        "article": claim.printed or NONE,
         "ours": f'<a href="{escape(link)}">{escape(ours)}</a>',
         "verdict": f'<span class="verdict verdict-{claim.verdict}">{claim.verdict.replace("-", " ")}</span>',
-        "why": claim.why or "–",
+        "why": claim.why or NONE,
     }
