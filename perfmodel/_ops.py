@@ -18,16 +18,16 @@ def is_symbolic(*values: Value) -> bool:
 
 
 def real(value: Value) -> Value:
-    """`value`, with integer arrays as float64.
+    """`value`, with arrays and NumPy numbers as float64.
 
     Products such as batch x context x bytes pass 2**31 at once and 2**63 sometimes, and NumPy
-    integers then wrap without a word (in the browser they have 32 bits). Python's own integers
-    are exact and stay as they are.
+    integers then wrap without a word (in the browser they have 32 bits); float16 ends at 65,504. Python's own
+    integers are exact and stay as they are.
     """
     if isinstance(value, (list, tuple)):
         return np.asarray(value, dtype=float)
     kind = getattr(getattr(value, "dtype", None), "kind", "")
-    return value.astype("float64") if kind in "iu" and kind else value
+    return value.astype("float64") if kind in "iuf" and kind else value
 
 
 def maximum(first: Value, *others: Value) -> Value:

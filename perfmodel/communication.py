@@ -4,6 +4,9 @@
 before it (reduce-scatter), or sends in all (all-to-all). No link is the ideal link, which costs nothing.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from perfmodel._ops import Value, ceil, log2, maximum, minimum, real, where
 from perfmodel.counts import moe_layers
 from perfmodel.deployment import Deployment
@@ -11,14 +14,20 @@ from perfmodel.hardware import Link
 from perfmodel.kvcache import kv_bytes_per_layer
 from perfmodel.quantity import check_value
 
+Share: TypeAlias = Callable[[Value], Value]  # of n accelerators
 
-def _collective(name: str, payload: Value, accelerators: Value, link: Link | None, share: Value, hops: Value) -> Value:
-    """Seconds in which each accelerator sends `share` of the payload, with `hops` latencies; 1 alone costs nothing."""
+
+def _collective(
+    name: str, payload: Value, accelerators: Value, link: Link | None, sent: Share, latency: Share | None = None
+) -> Value:
+    """Seconds in which each of n accelerators sends `sent(n)` payloads, after `latency(n)` or the link's latency."""
     check_value(name, "payload", payload, minimum=0)
     check_value(name, "accelerators", accelerators, minimum=1)
     if link is None:
         return 0
-    return where(accelerators > 1, hops * link.latency + share * real(payload) / link.bandwidth, 0)
+    n = real(accelerators)
+    wait = link.latency if latency is None else latency(n)
+    return where(n > 1, wait + sent(n) * real(payload) / link.bandwidth, 0)
 
 
 def all_reduce(payload: Value, accelerators: Value, link: Link | None) -> Value:
@@ -35,57 +44,47 @@ def all_reduce(payload: Value, accelerators: Value, link: Link | None) -> Value:
     link : Link or None
         None is the ideal link, which costs nothing.
     """
-    n = accelerators
-    return _collective("all_reduce", payload, n, link, 2 * (n - 1) / n, 1)
+    return _collective("all_reduce", payload, accelerators, link, lambda n: 2 * (n - 1) / n)
 
 
 def all_reduce_ring(payload: Value, accelerators: Value, link: Link | None, hop: Value) -> Value:
     """Seconds of a ring all-reduce whose 2 (n - 1) steps take `hop` seconds each beside their bytes."""
-    n = accelerators
-    return _steps("all_reduce_ring", payload, n, link, 2 * (n - 1) / n, 2 * (n - 1), hop)
+    check_value("all_reduce_ring", "hop", hop, minimum=0)
+    return _collective(
+        "all_reduce_ring", payload, accelerators, link, lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1) * hop
+    )
 
 
 def all_reduce_tree(payload: Value, accelerators: Value, link: Link | None, hop: Value) -> Value:
     """Seconds of a tree all-reduce: up and down ceil(log2 n) levels; two trees share the bytes, 2 payloads in all."""
-    levels = ceil(log2(accelerators))
-    return _steps("all_reduce_tree", payload, accelerators, link, 2, 2 * levels, hop)
+    check_value("all_reduce_tree", "hop", hop, minimum=0)
+    return _collective("all_reduce_tree", payload, accelerators, link, lambda n: 2, lambda n: 2 * ceil(log2(n)) * hop)
 
 
 def all_reduce_one_shot(payload: Value, accelerators: Value, link: Link | None, hop: Value) -> Value:
     """Seconds of a one-shot all-reduce: each sends all of its payload to each of the n - 1 others, in one step."""
-    return _steps("all_reduce_one_shot", payload, accelerators, link, accelerators - 1, 1, hop)
-
-
-def _steps(
-    name: str, payload: Value, accelerators: Value, link: Link | None, share: Value, steps: Value, hop: Value
-) -> Value:
-    """An algorithm of `steps` steps, the latency of each given, in place of the latency measured for the whole."""
-    check_value(name, "hop", hop, minimum=0)
-    if link is None:
-        return 0
-    check_value(name, "payload", payload, minimum=0)
-    check_value(name, "accelerators", accelerators, minimum=1)
-    return where(accelerators > 1, steps * hop + share * real(payload) / link.bandwidth, 0)
+    check_value("all_reduce_one_shot", "hop", hop, minimum=0)
+    return _collective("all_reduce_one_shot", payload, accelerators, link, lambda n: n - 1, lambda n: hop)
 
 
 def all_gather(payload: Value, accelerators: Value, link: Link | None) -> Value:
     """Seconds of an all-gather to `payload` bytes everywhere: each accelerator's n-th reaches the n - 1 others."""
-    return _collective("all_gather", payload, accelerators, link, (accelerators - 1) / accelerators, 1)
+    return _collective("all_gather", payload, accelerators, link, lambda n: (n - 1) / n)
 
 
 def reduce_scatter(payload: Value, accelerators: Value, link: Link | None) -> Value:
     """Seconds of a reduce-scatter of `payload` bytes everywhere: as an all-gather, the other way round."""
-    return _collective("reduce_scatter", payload, accelerators, link, (accelerators - 1) / accelerators, 1)
+    return _collective("reduce_scatter", payload, accelerators, link, lambda n: (n - 1) / n)
 
 
 def all_to_all(payload: Value, accelerators: Value, link: Link | None) -> Value:
     """Seconds of an all-to-all in which each accelerator sends `payload` bytes, an n-th of them to itself."""
-    return _collective("all_to_all", payload, accelerators, link, (accelerators - 1) / accelerators, 1)
+    return _collective("all_to_all", payload, accelerators, link, lambda n: (n - 1) / n)
 
 
 def send(payload: Value, link: Link | None) -> Value:
     """Seconds to send `payload` bytes to one other accelerator."""
-    return _collective("send", payload, 2, link, 1, 1)
+    return _collective("send", payload, 2, link, lambda n: 1)
 
 
 def tensor_parallel_time(deployment: Deployment, tokens: Value) -> Value:
@@ -108,8 +107,8 @@ def copies(experts_per_token: Value, accelerators: Value) -> Value:
     """
     check_value("copies", "experts_per_token", experts_per_token)
     check_value("copies", "accelerators", accelerators, minimum=1)
-    n = accelerators
-    return n * (1 - (1 - 1 / n) ** experts_per_token)
+    n = real(accelerators)
+    return n * (1 - (1 - 1 / n) ** real(experts_per_token))
 
 
 def expert_parallel_time(deployment: Deployment, tokens: Value) -> Value:

@@ -110,7 +110,18 @@ class Deployment:
                 f"does not divide kv_heads={model.kv_heads} of {model.name}, nor the reverse; "
                 "key-value heads are shared out or copied whole",
             ),
-            ("pipeline_parallel", self.pipeline_parallel, self.pipeline_parallel > model.layers, "exceeds the layers"),
+            (
+                "pipeline_parallel",
+                self.pipeline_parallel,
+                self.pipeline_parallel > model.layers,
+                f"exceeds the {model.layers} layers of {model.name}",
+            ),
+            (
+                "expert_parallel",
+                self.expert_parallel,
+                self.expert_parallel and model.experts == 1,
+                f"needs experts; {model.name} has none",
+            ),
             (
                 "decode_context_parallel",
                 dcp,

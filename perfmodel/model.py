@@ -141,7 +141,9 @@ class Model:
         if self.window and not is_symbolic(self.layers, self.window.layers) and self.window.layers > self.layers:
             raise ValueError(f"{owner}: window.layers={self.window.layers} must be at most layers={self.layers}")
         if self.latent and self.window:
-            refuse("window", "cannot be given with latent: no such model is known, and none is counted")
+            raise ValueError(f"{owner}: window cannot be given with latent: no such model is counted")
+        if self.indexer and not self.latent:
+            raise ValueError(f"{owner}: indexer={shown(self.indexer)} needs latent: it reads the compressed query")
 
     @classmethod
     def of_size(
@@ -158,16 +160,21 @@ class Model:
             N, the number of parameters.
         layers, heads, kv_heads, head_dim
             As the fields of the same names; the hidden size is ``heads * head_dim``.
+
+        Raises
+        ------
+        ValueError
+            If a number is out of its range, or the parameters do not fill the attention.
         """
+        shape = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
+        for field, value in ({"parameters": parameters} | shape).items():
+            check_value(f"Model {name}", field, value, whole=field in shape)
         hidden_size = heads * head_dim
         attention = 2 * layers * hidden_size * (heads + kv_heads) * head_dim
         return cls(
             name=name,
-            layers=layers,
+            **shape,
             hidden_size=hidden_size,
-            heads=heads,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
             ffn_size=(parameters - attention) / (3 * layers * hidden_size),
             vocab_size=0,
             norms=0,

@@ -6,6 +6,7 @@ from this one description, so they cannot disagree.
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
+from decimal import Decimal
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -100,7 +101,11 @@ def check_value(
     def refuse(why: str) -> NoReturn:
         raise ValueError(f"{owner}: {name}={shown(value)} {why}") from None
 
-    if isinstance(value, (bool, str)) or value is None:
+    if isinstance(value, np.ma.MaskedArray):
+        refuse("is masked; fill it first")
+    if isinstance(value, np.ndarray | np.generic | list | tuple) and np.asarray(value).dtype.kind not in "iuf":
+        refuse(f"is not real numbers; each {rule}")
+    if isinstance(value, (bool, str, bytes, Decimal)) or value is None:
         refuse(f"is not a number; it {rule}")
     try:
         numbers = np.asarray(value, dtype=float)
@@ -129,6 +134,10 @@ def check_fields(instance: Any) -> None:
         value = getattr(instance, item.name)
         if "symbol" in item.metadata:
             check_value(owner, item.name, value, **rules)
+            if np.ndim(value):
+                raise ValueError(
+                    f"{owner}: {item.name}={shown(value)} must be one number; arrays go into the functions"
+                )
         if isinstance(value, np.integer):  # products of its kind wrap at 2**31 or 2**63; Python's do not
             object.__setattr__(instance, item.name, int(value))
 
@@ -151,5 +160,8 @@ def symbols(cls: Callable[..., T], **given: Any) -> T:
 
 def argument_symbols(*names: str) -> Any:
     """SymPy symbols for arguments, in the order given: ``B, s = argument_symbols("batch", "context")``."""
+    unknown = [name for name in names if name not in ARGUMENTS]
+    if unknown:
+        raise ValueError(f"argument_symbols: {shown(unknown[0])} is unknown; known: {', '.join(ARGUMENTS)}")
     found = tuple(_symbol(ARGUMENTS[name].symbol, whole=False) for name in names)
     return found[0] if len(found) == 1 else found

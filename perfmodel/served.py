@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from perfmodel._ops import Value
+from perfmodel._ops import Value, real
 from perfmodel.batching import prefill_interference
 from perfmodel.counts import active_parameters, total_parameters
 from perfmodel.deployment import Deployment, Workload
 from perfmodel.kvcache import kv_bytes_per_token, kv_capacity_tokens, max_concurrency, weight_bytes_per_gpu
+from perfmodel.quantity import check_value
 from perfmodel.roofline import decode_time, prefill_time
 
 
@@ -32,7 +33,10 @@ class Estimate:
 
 def end_to_end(ttft: Value, tpot: Value, output: Value) -> Value:
     """Seconds of a request: its first token, then N_out - 1 more: equation `eq-e2e`."""
-    return ttft + tpot * (output - 1)
+    check_value("end_to_end", "ttft", ttft, minimum=0)
+    check_value("end_to_end", "tpot", tpot, minimum=0)
+    check_value("end_to_end", "output", output, minimum=1)
+    return real(ttft) + real(tpot) * (real(output) - 1)
 
 
 def estimate(deployment: Deployment, workload: Workload, interference: bool = True) -> Estimate:

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from decimal import Decimal
 
 import examples
 import numpy as np
@@ -21,6 +22,9 @@ from perfmodel import data
 
 NUMBERS = [0, -1, math.nan, math.inf, -math.inf, "8", True, None, [1, 2, math.nan], {}, 10**400]
 FIELDS = [  # an instance and its fields that must be above 0
+    (examples.LATENT.latent, ["kv_rank", "rope_dim", "nope_dim", "value_dim"]),
+    (examples.INDEXER, ["heads", "head_dim", "selected", "key_bytes"]),
+    (examples.WINDOWED.window, ["tokens", "layers"]),
     (
         data.model("llama-3.1-8b"),
         ["layers", "hidden_size", "heads", "kv_heads", "head_dim", "ffn_size", "experts", "experts_per_token"],
@@ -30,7 +34,11 @@ FIELDS = [  # an instance and its fields that must be above 0
     (data.constants(), ["bandwidth_efficiency", "flops_efficiency"]),
     (
         examples.served(),
-        ["tensor_parallel", "data_parallel", "weight_bytes", "kv_bytes", "activation_bytes", "memory_utilization"],
+        ["tensor_parallel", "data_parallel", "pipeline_parallel", "context_parallel", "decode_context_parallel"],
+    ),
+    (
+        examples.served(),
+        ["weight_bytes", "kv_bytes", "activation_bytes", "memory_utilization"],
     ),
     (pm.Workload(1024, 256, 64), ["prompt", "output", "batch"]),
 ]
@@ -49,6 +57,9 @@ def test_fields_must_be_numbers_above_zero(good, field, bad):
         (data.link("nvlink4"), "latency"),
         (data.constants(), "step_overhead"),
         (data.model("llama-3.1-8b"), "vocab_size"),
+        (data.model("llama-3.1-8b"), "shared_ffn_size"),
+        (data.model("llama-3.1-8b"), "positions"),
+        (examples.LATENT.latent, "query_rank"),
     ],
     ids=label,
 )
@@ -96,6 +107,73 @@ def test_tensor_parallelism_must_divide_the_heads(tensor_parallel, words):
     refused(lambda: examples.served(tensor_parallel=tensor_parallel), words)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"pipeline_parallel": 81}, "pipeline_parallel=81 exceeds the 80 layers of llama-2-70b"),
+        ({"tensor_parallel": 8, "decode_context_parallel": 2}, "decode_context_parallel=2 does not divide the 1 cop"),
+        ({"tensor_parallel": 32, "decode_context_parallel": 3}, "decode_context_parallel=3 does not divide the 4 cop"),
+        ({"expert_parallel": True}, "expert_parallel=True needs experts; llama-2-70b has none"),
+    ],
+)
+def test_degrees_must_split_what_they_share(given, words):
+    refused(lambda: examples.served(**given), words)
+
+
+def test_experts_must_lie_evenly():
+    refused(
+        lambda: examples.served("mixtral-8x7b", tensor_parallel=2, data_parallel=3, expert_parallel=True),
+        "expert_parallel=True puts experts=8 on 6 accelerators, which does not divide them",
+    )
+    assert examples.served("mixtral-8x7b", tensor_parallel=2, data_parallel=4, expert_parallel=True).expert_shards == 8
+
+
+def test_latent_attention_has_as_many_copies_as_accelerators():
+    assert examples.served(examples.LATENT, tensor_parallel=8, decode_context_parallel=8).decode_context_parallel == 8
+    refused(
+        lambda: examples.served(examples.LATENT, tensor_parallel=4, decode_context_parallel=8),
+        "decode_context_parallel=8 does not divide the 4 copies",
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("model", "llama-2-70b"),
+        ("accelerator", None),
+        ("link", 450e9),
+        ("constants", {}),
+        ("expert_parallel", 1),
+        ("compute", 8),
+        ("expert_bytes", 0),
+        ("table_bytes", math.nan),
+    ],
+)
+def test_parts_of_a_deployment_have_their_types(field, bad):
+    refused(lambda: replace(examples.served(), **{field: bad}), f"{field}={bad!r}", "must be")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"dense_layers": 62}, "dense_layers=62 must be at most layers=61"),
+        ({"dense_layers": 0}, "dense_ffn_size=18432 goes with dense_layers=0"),
+        ({"dense_ffn_size": 0}, "dense_ffn_size=0 goes with dense_layers=3"),
+        ({"experts": 1, "experts_per_token": 1}, "dense_layers=3 must be 0 without experts"),
+        ({"latent": examples.INDEXER}, ("latent=Indexer", "must be a Latent or None")),
+        ({"indexer": 2048}, "indexer=2048 must be a Indexer or None"),
+        ({"window": pm.Window(128, 12)}, "cannot be given with latent"),
+        ({"latent": None, "indexer": examples.INDEXER}, ("indexer=Indexer", "needs latent")),
+        ({"latent": None, "window": pm.Window(128, 62)}, "window.layers=62 must be at most layers=61"),
+        ({"name": 7}, "name=7 must be a text"),
+        ({"router_bias": 1}, "router_bias=1 must be True or False"),
+    ],
+    ids=label,
+)
+def test_parts_of_a_model_must_fit_together(given, words):
+    refused(lambda: replace(examples.LATENT, **given), *([words] if isinstance(words, str) else words))
+
+
 def test_tensor_parallelism_must_share_or_copy_whole_key_value_heads():
     model = pm.Model("six", 2, 768, heads=12, kv_heads=6, head_dim=64, ffn_size=3072, vocab_size=100)
     machine = data.accelerator("h100-sxm")
@@ -127,6 +205,14 @@ def test_a_model_of_a_size_that_attention_alone_exceeds():
 # Functions
 
 LENGTHS = {
+    "accelerators": lambda bad: pm.all_reduce(16384, bad, data.link("nvlink4")),
+    "accelerators of copies": lambda bad: pm.copies(8, bad),
+    "batches": lambda bad: pm.overlapped(1, 1, bad),
+    "batch of a crossover": lambda bad: pm.kv_equals_weights(examples.SOURCE, bad),
+    "output of a request": lambda bad: pm.end_to_end(0.1, 0.02, bad),
+    "parameters": lambda bad: pm.Model.of_size("any", bad, layers=80, heads=64, kv_heads=8, head_dim=128),
+    "layers": lambda bad: pm.Model.of_size("any", 70e9, layers=bad, heads=64, kv_heads=8, head_dim=128),
+    "head_dim": lambda bad: pm.Model.of_size("any", 70e9, layers=80, heads=64, kv_heads=8, head_dim=bad),
     "batch": lambda bad: pm.decode_time(examples.served(), bad, 1280),
     "batch of flops": lambda bad: pm.decode_flops(examples.SOURCE_MODEL, bad, 1280),
     "prompt": lambda bad: pm.prefill_time(examples.served(), bad),
@@ -146,10 +232,70 @@ def test_lengths_must_be_above_zero(name, bad):
     refused(lambda: LENGTHS[name](bad), name.split()[0] + "=", "must be")
 
 
+MAY_BE_ZERO = {
+    "context": lambda n: pm.decode_time(examples.served(), 64, n),
+    "context of a crossover": lambda n: pm.totals_ridge_batch(examples.SOURCE, n),
+    "hop": lambda n: pm.all_reduce_ring(16384, 4, data.link("nvlink4"), n),
+    "messages": lambda n: pm.overlapped(1, n),
+    "payload": lambda n: pm.all_to_all(n, 4, data.link("nvlink4")),
+    "prefix": lambda n: pm.prefill_time(examples.served(), 64, prefix=n),
+    "step_tokens": lambda n: pm.peak_activation_bytes(examples.served(), n),
+    "tokens of all-reduces": lambda n: pm.tensor_parallel_time(examples.served(), n),
+    "tokens of experts": lambda n: pm.touched_experts(examples.LATENT, n),
+    "tokens of a request": lambda n: pm.kv_bytes_of_request(examples.served(), n),
+    "tokens of a pipeline": lambda n: pm.pipeline_time(examples.served(), n),
+    "tokens of exchanges": lambda n: pm.expert_parallel_time(examples.served(), n),
+    "tokens that go round": lambda n: pm.pass_kv_time(examples.served(), n),
+    "tokens that ask": lambda n: pm.pass_q_time(examples.served(), n),
+    "tpot": lambda n: pm.end_to_end(0.1, n, 8),
+    "ttft": lambda n: pm.end_to_end(n, 0.1, 8),
+    "work": lambda n: pm.overlapped(n, 1),
+}
+
+
 @pytest.mark.parametrize("bad", [-1, math.nan, math.inf, "64", None, np.array([0, -1])], ids=label)
-def test_a_context_may_be_empty_and_not_negative(bad):
-    assert pm.decode_time(examples.served(), 64, 0).total > 0
-    refused(lambda: pm.decode_time(examples.served(), 64, bad), "context=", "must be at least 0")
+@pytest.mark.parametrize("name", MAY_BE_ZERO)
+def test_what_may_be_nothing_may_not_be_negative(name, bad):
+    MAY_BE_ZERO[name](0)
+    refused(lambda: MAY_BE_ZERO[name](bad), name.split()[0] + "=", "must be at least 0")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.True_,
+        1j,
+        Decimal(64),
+        b"64",
+        np.array([1 + 1j]),
+        np.array([True]),
+        np.array(["64"]),
+        np.ma.masked_array([1.0, 2.0], [0, 1]),
+        [1, None],
+        sympy.I,
+    ],
+    ids=label,
+)
+@pytest.mark.parametrize("call", [LENGTHS["batch"], MAY_BE_ZERO["context"]], ids=["batch", "context"])
+def test_what_only_looks_like_a_number(call, bad):
+    refused(lambda: call(bad), "=")
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.float16, np.float32])
+def test_narrow_numbers_do_not_overflow(kind):
+    """127 is the largest of int8, and 65,504 of float16: the batch fits, its products do not."""
+    wide = pm.decode_time(examples.served(), 100, 100).total
+    assert pm.decode_time(examples.served(), kind(100), kind(100)).total == pytest.approx(wide)
+    assert pm.decode_time(examples.served(), np.array([100], kind), np.array([100], kind)).total == pytest.approx(wide)
+    assert pm.end_to_end(kind(100), kind(100), kind(101)) == pytest.approx(10_100)
+
+
+def test_fields_hold_one_number_each():
+    refused(lambda: replace(examples.served(), kv_bytes=np.array([1, 2])), "kv_bytes=", "must be one number")
+
+
+def test_symbols_of_unknown_arguments():
+    refused(lambda: pm.argument_symbols("batch", "nope"), "'nope' is unknown", "batch, prompt")
 
 
 LLAMA, H100 = data.model("llama-3.1-8b"), data.accelerator("h100-sxm")
