@@ -222,6 +222,39 @@ def test_experts_touched_by_a_batch():
     assert pm.touched_experts(model, 512) == printed(256.0, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("model", "total", "active", "tokens"),
+    [
+        (data.model("mixtral-8x7b"), 46.7, 12.9, 1070),
+        (examples.LATENT, 671, 37, 5350),
+    ],
+    ids=["mixtral", "deepseek-v3"],
+)
+def test_ridge_of_a_mixture_of_experts(model, total, active, tokens):
+    """By the rule of thumb R N / N_act at R = 295 FLOP/byte; published sizes in billions of parameters.
+
+    Our own leaves out the tables, which only the last token of a sequence meets, and counts what a layer multiplies.
+    """
+    assert pm.total_parameters(model) / 1e9 == pytest.approx(total, rel=5e-3)
+    assert pm.active_parameters(model) / 1e9 == pytest.approx(active, rel=2e-2)
+    assert 295 * pm.total_parameters(model) / pm.active_parameters(model) == pytest.approx(tokens, rel=2e-2)
+    machine = pm.Accelerator("any", memory_capacity=1e12, memory_bandwidth=1e12, bf16_flops=295e12)
+    tables = 2 * model.vocab_size * model.hidden_size
+    without = (pm.total_parameters(model) - tables) / (pm.active_parameters(model) - tables)
+    assert pm.ridge_tokens(pm.Deployment(model, machine)) == pytest.approx(295 * without, rel=1e-3)  # norms
+    step = pm.decode_time(pm.Deployment(model, machine), pm.ridge_tokens(pm.Deployment(model, machine)), 0)
+    both = [part.linear + part.experts for part in (step.compute, step.memory)]
+    assert both[0] == pytest.approx(both[1], rel=1e-3)  # almost all experts are touched by then
+
+
+def test_context_whose_cache_weighs_as_much_as_the_weights():
+    """140 GB over 327,680 byte a token: 427,246 tokens, one request's or 64 requests' together."""
+    assert pm.kv_equals_weights(SOURCE, 1) == pytest.approx(140e9 / 327_680)
+    assert pm.kv_equals_weights(SOURCE, 64) == pytest.approx(140e9 / 327_680 / 64)
+    step = pm.decode_time(SOURCE, 64, pm.kv_equals_weights(SOURCE, 64))
+    assert step.memory.attention == pytest.approx(step.memory.linear)
+
+
 def test_all_reduce_by_hand():
     """One token of Llama-70B is 16 KiB; over 4 GPUs 3/4 of it leave each GPU twice."""
     link = pm.Link("any", bandwidth=370e9, latency=10e-6)
