@@ -1,11 +1,15 @@
 """Replies to answers: right ones pass, wrong ones get a sentence that helps and gives nothing away."""
 
 import math
+from datetime import date
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pint
 import pytest
 import sympy as sp
+from sympy.physics.units import second
 
 from perfmodel.course import exercise
 from perfmodel.course.exercise import check_formula, check_value, reference, solved
@@ -84,6 +88,8 @@ def test_the_exercise_sets_how_near_is_near():
         (np.array([TIME, TIME]), "of type ndarray"),
         (pd.Series([TIME, TIME]), "of type Series"),
         (1j, "of type complex"),
+        (10**400, "Far too large"),
+        (np.True_, "truth value"),
         ({}, "of type dict"),
     ],
 )
@@ -91,6 +97,41 @@ def test_what_is_no_number_gets_a_sentence(answer, said):
     verdict = check_value("ex-time", answer)
     assert not verdict.ok
     assert said in verdict.text
+
+
+class Hostile:
+    """An answer whose every question raises."""
+
+    def __float__(self):
+        raise RuntimeError("never")
+
+    free_symbols = property(lambda self: 1 / 0)
+
+
+ODD = [
+    10**400, -(10**400), sp.Integer(10) ** 400, sp.oo, sp.zoo, sp.nan, sp.true, np.True_, Decimal("NaN"),
+    Decimal("sNaN"), 1 + 0j, np.complex128(1), np.array(1 + 0j), sp.I, np.array([1.0]), pd.Series([1.0]),
+    pd.DataFrame({"x": [1.0]}),
+    [1], (1,), {1}, range(1), b"1", bytearray(b"1"), "1", "", "1 s", object(), object, float, sp.Symbol, sp, Hostile(),
+    np.datetime64("2026-01-01"), date(2026, 1, 1), second, 1.0 * second, pint.UnitRegistry().second, sp.Eq(N, 1),
+    sp.Eq(1, 1), pint.UnitRegistry().Quantity(1.0, "s"), pint.UnitRegistry().Quantity(1.0), pytest, print, max, N**N,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ODD, ids=lambda answer: type(answer).__name__)
+def test_an_odd_answer_gets_one_line(answer):
+    """Neither a traceback nor a warning, and no pass, though many are as good as the right answer 1."""
+    reference("ex-one", value=1)
+    verdict = check_value("ex-one", answer)
+    assert not verdict.ok
+    assert 0 < len(verdict.text) < 200
+    assert "\n" not in verdict.text
+    verdict = check_formula("ex-batch", answer)
+    assert not verdict.ok
+    assert "\n" not in verdict.text
+    verdict = check_formula("ex-batch", lambda N, B: answer)
+    assert not verdict.ok
+    assert "\n" not in verdict.text
 
 
 @pytest.mark.parametrize("factor", [1.3, 0.7, 3.3, 2, 1000, 0, -1])
@@ -107,6 +148,8 @@ def test_no_reply_gives_the_answer_away(factor):
         lambda N, B: sp.Max(2 * N, N * B),
         lambda B, N: N * sp.Max(B, 2),  # other order, other form
         lambda N, B: 2.0 * sp.Max(N, N * B / 2),
+        lambda N, *, B: sp.Max(2 * N, N * B),
+        lambda N, B, /: sp.Max(2 * N, N * B),
         lambda B, N: N * sp.Max(B, 2, sp.Rational(1, 10**9)),  # a branch that is never the largest is no mistake
     ],
 )
@@ -136,13 +179,25 @@ def test_a_right_formula_passes(answer):
         ("ex-batch", lambda N, B: N[0], "raised TypeError"),
         ("ex-batch", 2 * N, "Hand over the function itself, of N, B"),
         ("ex-batch", None, "Hand over the function itself"),
+        ("ex-batch", max, "asks for|does not say"),
+        ("ex-batch", lambda N, B: sp.Max(2 * sp.Symbol("N"), sp.Symbol("N") * B), "has a N of its own"),
+        ("ex-batch", lambda N, B: N * B * H_q, "has a H_q of its own; use the arguments, of N, B"),
+        ("ex-batch", lambda N, B: sp.Max(2 * N, N * B) * second, "did not return a finite formula"),
+        ("ex-batch", lambda N, B: sp.I * N, "a factor or a term is not"),
+        ("ex-batch", lambda N, B: N**200, "a factor or a term is not"),
+        ("ex-batch", lambda N, B: 2**N, "a factor or a term is not|depends on"),
+        ("ex-batch", lambda N, B: sp.Max(2 * N, N * B) > 1, "did not return a finite formula"),
+        ("ex-batch", lambda N, B: sp.Eq(B, N), "did not return a finite formula"),
+        ("ex-batch", lambda N, B: exit(), "raised SystemExit|returned nothing"),
+        ("ex-batch", lambda *letters: letters[0], "asks for letters"),
+        ("ex-batch", lambda N, B: int("a\nb"), "raised ValueError: invalid literal"),
         ("ex-time", lambda N: N, "asks for a number"),
     ],
 )
 def test_a_wrong_formula_gets_a_hint(label, answer, said):
     verdict = check_formula(label, answer)
     assert not verdict.ok
-    assert said in verdict.text
+    assert any(part in verdict.text for part in said.split("|"))
     assert "\n" not in verdict.text
 
 
@@ -161,7 +216,17 @@ def test_an_unknown_label_is_the_authors_mistake():
         ({}, "needs either a value or a function"),
         ({"value": 1, "function": N, "symbols": (N,)}, "needs either a value or a function"),
         ({"value": math.nan}, "value=nan"),
-        ({"value": 0}, "value=0.0"),
+        ({"value": 0}, "value=0 of"),
+        ({"value": True}, "value=True"),
+        ({"value": "42"}, "value='42'"),
+        ({"value": 10**400}, "value=1000"),
+        ({"value": 1, "rel": -1}, "rel=-1 of ex-new is not a number of at least 0"),
+        ({"value": 1, "rel": math.nan}, "rel=nan"),
+        ({"value": 1, "rel": 0.5}, "rel=0.5"),
+        ({"value": 1, "rel": "1 %"}, "rel='1 %'"),
+        ({"value": 1, "rel": True}, "rel=True"),
+        ({"value": 1, "hints": {0: "Never."}}, r"hints\[0\]"),
+        ({"value": 1, "hints": {1.005: "Right, in fact."}}, r"hints\[1.005\]"),
         ({"function": N}, "no symbols"),
     ],
 )
@@ -169,3 +234,15 @@ def test_a_reference_is_checked(options, said):
     with pytest.raises(ValueError, match=f"^reference: .*{said}"):
         reference("ex-new", **options)
     assert "ex-new" not in exercise.REFERENCES
+
+
+def test_a_reference_is_in_a_base_unit():
+    """Or the reply "Right: 41.8 mms." would wait for the first right answer."""
+    with pytest.raises(ValueError, match="unit='ms' has a prefix"):
+        reference("ex-new", value=41.8, unit="ms")
+
+
+def test_an_exact_answer_can_be_asked_for():
+    reference("ex-whole", value=7, rel=0)
+    assert check_value("ex-whole", sp.Integer(7)).ok
+    assert not check_value("ex-whole", 7.0000001).ok

@@ -9,37 +9,17 @@ from __future__ import annotations
 import inspect
 import math
 import numbers
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.course.hints import as_number, suggestion, too_far
 from perfmodel.format import fmt
 
 if TYPE_CHECKING:
     from perfmodel.course.algebra import Mismatch
-
-CLOSE = 5e-3  # a factor is recognised within half a percent: 1 GiB is 7.4 % from 1 GB
-# What a wrong answer over the right one suggests.
-FACTORS = {
-    2: "Twice the answer: is something counted double, or does this case have no keys and values, no multiply-add?",
-    1 / 2: "Half the answer: keys and values are two, and so are the FLOPs of a multiply-add.",
-    4: "Four times the answer: two factors of 2 too many.",
-    1 / 4: "A quarter of the answer: two factors of 2 are missing.",
-    8: "Eight times the answer: bits where bytes are asked for?",
-    1 / 8: "An eighth of the answer: bytes where bits are asked for?",
-    100: "A hundred times the answer: per cent where a fraction is asked for?",
-    1 / 100: "A hundredth of the answer: a fraction where per cent is asked for?",
-    1e3: "A thousand times the answer: look at the prefix of the unit (milli, kilo).",
-    1e-3: "A thousandth of the answer: look at the prefix of the unit (milli, kilo).",
-    1e6: "A million times the answer: look at the prefixes of the units.",
-    1e-6: "A millionth of the answer: look at the prefixes of the units.",
-    1e9: "A thousand million times the answer: look at the prefixes of the units (giga).",
-    1e-9: "A thousand millionth of the answer: look at the prefixes of the units (giga).",
-    2**30 / 1e9: "7.4 % too much: GiB are counted where GB are meant, or the reverse.",
-    1e9 / 2**30: "6.9 % too little: GB are counted where GiB are meant, or the reverse.",
-    -1: "The size is right, the sign is not.",
-}
 
 
 @dataclass(frozen=True)
@@ -92,29 +72,40 @@ def reference(
     value : number, optional
         The right value, in `unit`.
     unit : str
-        Unit in which the answer is expected; named in the replies.
+        Base unit in which the answer is expected, as in `fmt`; named in the replies.
     rel : float
-        Relative error that still passes.
+        Relative error that still passes, at least 0 and below 0.5: half and twice the answer are wrong.
     function : callable or SymPy expression, optional
         The right formula; a function is called with `symbols` in their order.
     symbols : sequence of SymPy symbols
         What a student's function may take, under these names and in any order.
     hints : dict, optional
         Wrong answer over right one -> sentence. Keys are numbers or, for formulas, expressions such as ``H_q / H_kv``.
+
+    Raises
+    ------
+    ValueError
+        Naming the label, the argument and the rule.
     """
     offered = {str(symbol): symbol for symbol in symbols}
     if (value is None) == (function is None):
         raise ValueError(f"reference: {label} needs either a value or a function")
+    if isinstance(rel, bool) or not isinstance(rel, numbers.Real) or not 0 <= rel < 0.5:
+        raise ValueError(f"reference: rel={rel!r} of {label} is not a number of at least 0 and below 0.5")
+    hints = hints or {}
+    if right := [factor for factor in hints if factor == 0 or abs((as_number(factor) or 2) - 1) <= rel]:
+        raise ValueError(f"reference: hints[{right[0]}] of {label}: nobody's answer is wrong by this factor")
     if value is not None:
-        value = float(value)
-        if not math.isfinite(value) or value == 0:
-            raise ValueError(f"reference: value={value} of {label} is not a finite number other than 0")
-        REFERENCES[label] = Reference(label, value, unit, rel, hints=hints or {})
+        number = _number(value)
+        if isinstance(number, str) or number == 0:
+            raise ValueError(f"reference: value={value!r} of {label} is not a finite number other than 0")
+        fmt(number, unit)  # refuses a unit that the reply could not be written in
+        REFERENCES[label] = Reference(label, number, unit, rel, hints=hints)
         return
     if not offered:
         raise ValueError(f"reference: {label} has a function but no symbols")
     expression = function(*offered.values()) if callable(function) else function
-    REFERENCES[label] = Reference(label, expression=expression, symbols=offered, hints=hints or {})
+    REFERENCES[label] = Reference(label, expression=expression, symbols=offered, hints=hints)
 
 
 def check_value(label: str, answer: Any) -> Verdict:
@@ -135,7 +126,7 @@ def check_value(label: str, answer: Any) -> Verdict:
     if abs(ratio - 1) <= expected.rel:
         shown = fmt(int(number), expected.unit) if number.is_integer() else fmt(number, expected.unit, 4)
         return Verdict(True, f"Right: {shown}.")
-    return Verdict(False, _suggestion(ratio, expected) or _too_far(ratio, expected.unit))
+    return Verdict(False, suggestion(ratio, expected.hints) or too_far(ratio, expected.unit))
 
 
 def check_formula(label: str, function: Any) -> Verdict:
@@ -153,22 +144,33 @@ def check_formula(label: str, function: Any) -> Verdict:
         return Verdict(
             False, f"Hand over the function itself, of {offered}; this is of type {type(function).__name__}."
         )
-    wanted = list(inspect.signature(function).parameters)
-    if unknown := [name for name in wanted if name not in expected.symbols]:
-        return Verdict(False, f"Your function asks for {unknown[0]}; this exercise offers {offered}.")
     try:
-        found = function(*(expected.symbols[name] for name in wanted))
-    except Exception as error:
+        asked = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return Verdict(
+            False, f"Hand over a function of your own, of {offered}: Python does not say what this one takes."
+        )
+    if unknown := [name for name in asked if name not in expected.symbols]:
+        return Verdict(False, f"Your function asks for {unknown[0]}; this exercise offers {offered}.")
+    named = {name: expected.symbols[name] for name, kind in asked.items() if kind.kind is kind.KEYWORD_ONLY}
+    try:
+        found = function(*(expected.symbols[name] for name in asked if name not in named), **named)
+    except (Exception, SystemExit) as error:
         return Verdict(False, _raised(error))
     if found is None:
         return Verdict(False, "Your function returned nothing: is the return missing?")
     try:
+        letters = {
+            str(letter) for letter in getattr(found, "free_symbols", ()) if letter not in expected.symbols.values()
+        }
+        if foreign := sorted(letters):
+            return Verdict(False, f"Your formula has a {foreign[0]} of its own; use the arguments, of {offered}.")
         difference = compare(expected.expression, found)
-    except (TypeError, ValueError):
-        return Verdict(False, f"Your function did not return a finite formula, but {str(found)[:80]!r}.")
+    except Exception:  # whatever SymPy makes of it, it is no formula of these letters
+        return Verdict(False, f"Your function did not return a finite formula, but {_shown(found)}.")
     if not isinstance(difference, Mismatch):
-        return Verdict(True, f"Right, for all values of {', '.join(wanted)}.")
-    return Verdict(False, _suggestion(difference.ratio, expected) or _depends(difference))
+        return Verdict(True, f"Right, for all values of {', '.join(asked)}.")
+    return Verdict(False, suggestion(difference.ratio, expected.hints) or _depends(difference))
 
 
 def solved(verdict: Verdict) -> Verdict:
@@ -189,47 +191,29 @@ def _number(answer: Any) -> float | str:
     """The answer as a float, or a sentence on what it is instead."""
     if answer is None or answer is Ellipsis:
         return "No answer yet: put yours in the place of the dots."
-    if isinstance(answer, str):
+    kind = type(answer).__name__
+    if isinstance(answer, str | bytes | bytearray):
         return "That is text; a number is asked for, without quotes and without its unit."
-    if isinstance(answer, bool):
+    if kind in ("bool", "bool_", "BooleanTrue", "BooleanFalse"):
         return "That is a truth value; a number is asked for."
-    if callable(answer) and not hasattr(answer, "free_symbols"):
+    if inspect.isclass(answer) or (callable(answer) and not hasattr(answer, "free_symbols")):
         return "That is a function; call it, and hand over the number."
-    if free := getattr(answer, "free_symbols", None):
-        return f"That still contains {', '.join(sorted(map(str, free)))}; put numbers in their place."
+    one = f"One number is asked for; this is of type {kind}."
     try:
-        number = float(answer)
-    except (TypeError, ValueError):
-        return f"One number is asked for; this is of type {type(answer).__name__}."
+        if free := getattr(answer, "free_symbols", None):
+            return f"That still contains {', '.join(sorted(map(str, free)))}; put numbers in their place."
+        if getattr(answer, "units", None) is not None:
+            return one
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # NumPy only warns when it drops an imaginary part or the brackets
+            number = float(answer)
+    except OverflowError:
+        return "Far too large: beyond what a float can hold."
+    except Exception:  # a foreign type may raise what it likes
+        return one
     if math.isnan(number):
         return "NaN: somewhere on the way there is 0/0 or infinity minus infinity."
     return number if math.isfinite(number) else "Infinite: somewhere on the way something is divided by 0."
-
-
-def _suggestion(ratio: Any, expected: Reference) -> str | None:
-    """The sentence of the exercise, or else of the general list, for this ratio of answer to reference."""
-    for factor, sentence in [*expected.hints.items(), *FACTORS.items()]:
-        if _is_number(ratio) and _is_number(factor):
-            if abs(float(ratio) / float(factor) - 1) <= CLOSE:
-                return sentence
-        elif ratio == factor:
-            return sentence
-    return None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) or bool(getattr(value, "is_number", False))
-
-
-def _too_far(ratio: float, unit: str) -> str:
-    """How far off in words: the exact factor would be the answer."""
-    asked = f" The answer is asked in {unit}." if unit else ""
-    if ratio <= 0:
-        return ("The sign is wrong." if ratio else "Zero is not it.") + asked
-    side, factor = ("large", ratio) if ratio > 1 else ("small", 1 / ratio)
-    if factor < 2:
-        return f"Close, but too {side}.{asked}"
-    return f"Too {side}, by {'less' if factor < 10 else 'more'} than ten times.{asked}"
 
 
 def _depends(difference: Mismatch) -> str:
@@ -239,8 +223,16 @@ def _depends(difference: Mismatch) -> str:
     return "Not yet: the letters may be right, but a factor or a term is not."
 
 
-def _raised(error: Exception) -> str:
-    text = f"Your function raised {type(error).__name__}: {error}"
+def _shown(value: Any) -> str:
+    """A few words of what a student's function returned."""
+    try:
+        return repr(str(value)[:80])
+    except Exception:
+        return f"something of type {type(value).__name__}"
+
+
+def _raised(error: BaseException) -> str:
+    text = f"Your function raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     if any(hint in str(error) for hint in ("truth value", "Cannot convert", "loop of ufunc")):
         text += ". It is called with symbols: use sp.Max, sp.Min, sp.Piecewise instead of max, min, if and NumPy."
     return text
