@@ -77,16 +77,14 @@ def build(kind: str, name: str, entry: Mapping[str, Any], link: Callable[[str], 
     ValueError
         In one line that names entry, field, value and rule.
     """
-    cls = CLASSES[kind]
     try:
         given: dict[str, Any] = {} if kind == "constants" else {"name": name}
         given |= _fields(kind, entry)
         if kind == "accelerator" and "link" in entry:
             given["link"] = link(entry["link"])
-        _check_fields(cls, given)
+        return _make(CLASSES[kind], given)
     except ValueError as error:
         raise ValueError(f"{kind} {name!r}: {error}") from None
-    return cls(**given)  # which names entry, field, value and rule itself
 
 
 def _fields(kind: str, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,8 +94,7 @@ def _fields(kind: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     for place, item in items(kind, entry):
         field, _, part = place.partition(".")
         if field not in known:
-            near = difflib.get_close_matches(field, known, 1) or [", ".join(known)]
-            raise ValueError(f"{shown(place)} is not a field; nearest: {near[0]}")
+            raise ValueError(_unknown(place, known))
         try:
             _check_about(item)
             if part:
@@ -109,21 +106,31 @@ def _fields(kind: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     for field in given.keys() & NESTED.keys():
         if isinstance(given[field], dict):
             try:
-                _check_fields(NESTED[field], given[field])
-                given[field] = NESTED[field](**given[field])
+                given[field] = _make(NESTED[field], given[field])
             except ValueError as error:
                 raise ValueError(f"{field}: {error}") from None
     return given
 
 
-def _check_fields(cls: Any, given: Mapping[str, Any]) -> None:
+def _make(cls: Any, given: Mapping[str, Any]) -> Any:
+    """The object of these fields, if they are all that it needs and no others."""
     known = {field.name: field for field in fields(cls)}
     for name in given:
         if name not in known:
-            raise ValueError(f"{shown(name)} is not a field; known: {', '.join(known)}")
+            raise ValueError(_unknown(name, known))
     for name, field in known.items():
         if field.default is MISSING and name not in given:
             raise ValueError(f"{name} is missing")
+    try:
+        return cls(**given)
+    except ValueError as error:  # the class names itself first, as the caller does here
+        owner = f"{cls.__name__} {given.get('name', '')}".strip()
+        raise ValueError(str(error).removeprefix(f"{owner}: ")) from None
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f"{shown(name)} is not a field; " + (f"nearest: {near[0]}" if near else f"known: {', '.join(known)}")
 
 
 def _check_about(item: Mapping[str, Any]) -> None:
@@ -138,7 +145,7 @@ def _check_about(item: Mapping[str, Any]) -> None:
     for key in ABOUT:
         text = item.get(key, "")
         if not isinstance(text, str) or (key == "source" and not text.strip()):
-            raise ValueError(f"{key}={shown(text)} must be a text")
+            raise ValueError(f"{key}={shown(text)} must be a text, in quotes")
     date, source = item["date"], item["kind"]
     try:
         if not re.fullmatch(r"[0-9]{4}(-[0-9]{2}){0,2}", date):

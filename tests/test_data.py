@@ -81,8 +81,8 @@ def test_every_value_says_where_it_comes_from(kind, row):
         assert row["value"] is row["printed"] or row["value"] == pytest.approx(row["printed"], rel=0, abs=0)
     else:
         assert row["value"] == pytest.approx(data.si(row["printed"], row["unit"]), rel=0, abs=0)
-    if row["kind"] == "assumed":
-        assert re.search(r"no measured|not verified|not published", row["note"]), "an assumption says that it is one"
+    owned_up = re.search(r"no measured .* found|not verified|not published", row["note"]) is not None
+    assert owned_up == (row["kind"] == "assumed"), "an assumption says that it is one, and nothing else does"
 
 
 @pytest.mark.parametrize("kind", ["model", "accelerator", "link"])
@@ -207,6 +207,8 @@ PUBLISHED = [
     ("l40s", "memory_bandwidth", bus(384, 18e9), 1e-3, "384 bits of GDDR6 at 18 Gbit/s"),
     ("a100-80gb", "bf16_flops", 108 * 4 * 256 * 2 * 1.41e9, 1e-3, "108 units of 4 tensor cores, white paper"),
     ("h100-sxm", "bf16_flops", 132 * 4 * 512 * 2 * 1.83e9, 1e-3, "132 units of 4 tensor cores, white paper"),
+    ("l40s", "bf16_flops", 733e12 / 2, 0.015, "L40S data sheet, with sparsity; it rounds the two apart"),
+    ("l40s", "int8_flops", 1466e12 / 2, 1e-3, "L40S data sheet, with sparsity"),
     ("mi300x", "bf16_flops", 304 * 2048 * 2.1e9, 1e-3, "304 units, ROCm documentation"),
     ("mi300x", "fp8_flops", 304 * 4096 * 2.1e9, 1e-3, "304 units, ROCm documentation"),
     ("h200", "fp8_flops", 3958e12 / 2, 1e-3, "H200 product page, with sparsity"),
@@ -313,6 +315,43 @@ def test_missing_arithmetic_is_refused(name, missing, have):
         data.accelerator(name).flops(missing)
 
 
+LINK = data.link("nvlink4")
+
+
+@pytest.mark.parametrize("bad", ["nvlink4", 450e9, {"bandwidth": 1}, [LINK], True, data.accelerator("h100-sxm")])
+def test_a_link_is_a_link_or_none(bad):
+    assert replace(data.accelerator("h100-sxm"), link=None).link is None
+    with pytest.raises(ValueError, match=r"^Accelerator h100-sxm: link=.* must be a Link or None$"):
+        replace(data.accelerator("h100-sxm"), link=bad)
+
+
+@pytest.mark.parametrize("field", ["fp8_flops", "int8_flops", "fp4_flops", "power"])
+@pytest.mark.parametrize("bad", [-1, math.nan, math.inf, "1", None, True])
+def test_rates_and_power_are_numbers_from_zero(field, bad):
+    machine = data.accelerator("b200")
+    assert getattr(replace(machine, **{field: 0}), field) == 0
+    with pytest.raises(ValueError, match=rf"^Accelerator b200: {field}={bad!r} .*must be at least 0"):
+        replace(machine, **{field: bad})
+
+
+@pytest.mark.parametrize("bad", [None, 5, ["x"]])
+def test_names_are_texts(bad):
+    for thing in (LINK, data.accelerator("b200")):
+        with pytest.raises(ValueError, match=r"name=.* must be a text"):
+            replace(thing, name=bad)
+
+
+@pytest.mark.parametrize("bad", ["fp6", None, 8, ["bf16"], "BF16"])
+def test_precisions_are_known_by_name(bad):
+    with pytest.raises(ValueError, match=r"^compute=.* must be one of bf16, fp8, int8, fp4$"):
+        data.accelerator("b200").flops(bad)
+
+
+def test_power_has_a_letter_and_precisions_share_one():
+    symbols = pm.symbols(pm.Accelerator, name="any")
+    assert (str(symbols.power), str(symbols.bf16_flops), symbols.fp4_flops) == ("P", "F", 0)
+
+
 def test_measured_points_are_complete_and_as_printed():
     points = data.measurements()
     assert len({point["id"] for point in points}) == len(points)
@@ -412,6 +451,7 @@ def test_unknown_units_are_refused(unit):
         ("accelerator", "a100", "a100-80gb"),
         ("accelerator", "910c-die", "ascend-910c-die"),
         ("accelerator", "910b", "ascend-910b-313t"),
+        ("accelerator", "B", "b200"),
         ("link", "nvlink", "nvlink3"),
         ("link", None, "nvlink3"),
         ("constants", "defaults", "default"),
