@@ -62,20 +62,28 @@ def sliding(value=64, **options):
     sliders = [Slider(s, "context s", 1280, 128, 16384, 128), Slider(t, "accelerators t", 4, options=(1, 2, 4, 8))]
     regimes = {name: STEP.shares[name] for name in ("memory", "compute")}
     about = {**ABOUT, "y_title": "TPOT", "y_unit": "s", "x_unit": "requests", "x_title": "batch", "log_x": 2}
-    claims = pd.DataFrame([{"x": 64.0, "y": 0.08, "label": "the article"}])
+    claims = pd.DataFrame([{"x": 64.0, "y": 0.08, "s": 1280, "t": 4, "label": "the article"}])
     given = {"x": Slider(B, "batch B", value, 1, 1024), "sliders": sliders, "regimes": regimes, "claims": claims}
     return live(STEP.total, **{**about, **given, **options})
 
 
 RULES = [{"y": 0.05, "label": "limit"}, {"x": 221, "label": "ridge"}]
+MARKS = pd.DataFrame(
+    [
+        {"batch": n, "tpot": pm.decode_time(server(1), n, 1280).total, "tp": "TP = 1", "label": f"B = {n}"}
+        for n in (64, 256)
+    ]
+)
 POINTS = pd.DataFrame({"batch": [1, 64], "tpot": [0.013, 0.028], "label": "measured"})
 KINDS = {
     "lines": lambda: lines(rules=RULES, points=POINTS),
+    "lines, named": lambda: lines(marks=MARKS),
     "lines, logarithmic": lambda: lines(rules=RULES, points=POINTS, log_x=2, log_y=True),
     "roofline of two": roofline,
     "roofline of one": lambda: roofline(both=False),
     "stacked bars": bars,
     "live": sliding,
+    "live, logarithmic": lambda: sliding(log_y=True, rules={"ridge": 221.49}),
 }
 EVERY_KIND = pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 
@@ -101,7 +109,8 @@ def _items(mark, left, top):
 def texts(scene):
     """Text and box (left, top, right, bottom) of all that can be read."""
     for kind, item, left, top in scene:
-        if kind == "text" and str(item.get("text", "")).strip() and item.get("opacity", 1):
+        halo = "stroke" in item  # the ground around a label, not a second label
+        if kind == "text" and str(item.get("text", "")).strip() and item.get("opacity", 1) and not halo:
             size = item.get("fontSize", 11)
             wide = len(str(item["text"])) * size * (0.53 if item.get("fontWeight") else 0.48)
             x = (
@@ -159,7 +168,9 @@ def test_labels_are_whole_and_apart(make, width):
         (lambda: lines(points=POINTS, rules=RULES), {"measured", "limit", "ridge"}),
         (roofline, {"H100", "910C die", "S = 128", "B = 64"}),
         (bars, {"linear", "attention", "lm_head", "B = 64"}),
+        (lambda: lines(marks=MARKS), {"B = 64", "B = 256"}),
         (sliding, {"memory", "compute", "the article"}),
+        (lambda: sliding(rules={"ridge": 221.49}), {f"ridge 221{THIN}requests"}),
     ],
 )
 def test_what_a_colour_says_words_say_too(make, names):
@@ -251,6 +262,80 @@ def test_sliders_are_named_and_start_where_they_should():
     assert params["p_t"]["bind"]["options"] == [1, 2, 4, 8]
 
 
+def moved(chart, **values):
+    """The chart as it is once the reader has set these parameters."""
+    spec = chart.to_dict()
+    for param in spec["params"]:
+        param["value"] = values.get(param["name"], param.get("value"))
+    return alt.Chart.from_dict(spec)
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({}, True),
+        ({"p_B": 300}, True),  # it stands at its own place on the horizontal axis
+        ({"p_s": 2560}, False),
+        ({"p_t": 8}, False),
+        ({"p_s": 1280, "p_t": 4}, True),
+    ],
+)
+def test_a_claim_is_shown_only_where_it_holds(values, shown):
+    scene = drawn(moved(sliding(), **values), 700)
+    assert ("the article" in {text for text, _ in texts(scene)}) == shown
+    diamonds = [item for kind, item, *_ in scene if kind == "symbol" and item.get("shape") == "diamond"]
+    assert any(item.get("opacity", 1) for item in diamonds) == shown
+
+
+@pytest.mark.parametrize("log_x", [0, 2])
+def test_a_rule_stands_where_its_formula_says(log_x):
+    """At the batch of 100 t: 400 as the chart opens, past the end of the axis at 16 accelerators."""
+    options = {"rules": {"knee": 100 * t}, "log_x": log_x, "log_y": True}
+    options["sliders"] = [
+        Slider(s, "context s", 1280, 128, 16384, 128),
+        Slider(t, "accelerators t", 4, options=(1, 2, 4, 16)),
+    ]
+    found = {}
+    for accelerators in (1, 2, 4, 16):
+        scene = drawn(moved(sliding(claims=None, **options), p_t=accelerators, p_B=400), 700)
+        dashed = [item for kind, item, *_ in scene if kind == "rule" and "strokeDash" in item]
+        height = [abs(item.get("y2", 0) - item.get("y", 0)) for item in dashed]
+        wide = max(item.get("x2", 0) for kind, item, *_ in scene if kind == "rule" and item.get("x") == 0)
+        found[accelerators] = [
+            item["x"] / wide for item, h in zip(dashed, height, strict=True) if h > labels.HEIGHT - 1
+        ]
+        said = [text for text, _ in texts(scene) if text.startswith("knee")]
+        assert said == ([f"knee {100 * accelerators}{THIN}requests"] if accelerators < 16 else [])
+    assert found[16] == []
+    for accelerators in (1, 2, 4):
+        share = (
+            np.log2(100 * accelerators) / 10 if log_x else (100 * accelerators - 1) / 1023
+        )  # of an axis from 1 to 1,024
+        assert found[accelerators] == pytest.approx([share])
+
+
+def test_a_logarithmic_live_chart_labels_ones_twos_and_fives():
+    for context in (1280, 16384):
+        scene = drawn(moved(sliding(log_y=True, claims=None), p_s=context), 700)
+        ticks = [text for text, _ in texts(scene) if re.fullmatch(rf"\d+{THIN}m?s", text)]
+        assert len(ticks) >= 2
+        assert {text[0] for text in ticks} <= set("125")
+        grid = [
+            item for kind, item, *_ in scene if kind == "rule" and item["stroke"] == THEME["light"]["axis"]["gridColor"]
+        ]
+        assert len([line for line in grid if line.get("opacity", 1)]) == len(ticks) < len(grid)
+
+
+def test_named_points_lie_on_their_line():
+    scene = drawn(lines(marks=MARKS), 700)
+    dots = [item for kind, item, *_ in scene if kind == "symbol" and item.get("size") == 45]
+    assert len(dots) == 2
+    for dot in dots:
+        path = [item for kind, item, *_ in scene if kind == "line" and item["stroke"] == dot["fill"]]
+        line = np.interp(dot["x"], [item["x"] for item in path], [item["y"] for item in path])
+        assert dot["y"] == pytest.approx(line, abs=1)  # pixels: the line has corners, the curve has none
+
+
 def test_a_slider_may_count_in_larger_units():
     beta = sp.Symbol("beta", positive=True)
     chart = live(
@@ -276,6 +361,10 @@ def test_a_slider_may_count_in_larger_units():
         (lambda: sliding(x=Slider(B, "batch B", 1, 0, 9)), "low=0 of slider B"),
         (lambda: sliding(sliders=[]), "symbol [st] has no value"),
         (lambda: sliding(sliders=[Slider(sp.Symbol("z"), "z", 1, 0, 2)]), "slider z moves nothing"),
+        (
+            lambda: sliding(claims=pd.DataFrame([{"x": 64.0, "y": 0.08, "s": 1280, "label": "the article"}])),
+            "claim 'the article' does not say at which t it holds",
+        ),
         (lambda: Slider(B, "batch B", 9, 1, 8), r"low=1 <= value=9 <= high=8"),
         (lambda: Slider(B, "batch B", 3, options=(1, 2, 4)), r"value=3 is not one of \[1, 2, 4\]"),
     ],

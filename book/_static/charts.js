@@ -67,7 +67,7 @@
     // The numbers written into the chart, for those who hear the page.
     const speak = () => {
       const texts = [...place.querySelectorAll(".mark-text.role-mark text")].map(text => text.textContent.trim());
-      spoken.textContent = texts.filter(Boolean).join("; ");
+      spoken.textContent = [...new Set(texts)].filter(Boolean).join("; "); // a label and its halo say the same
     };
     const update = () => {
       cancelAnimationFrame(frame);

@@ -10,7 +10,7 @@ import altair as alt
 import pandas as pd
 
 from perfmodel.course.labels import HEIGHT, Label, Spot, quietest
-from perfmodel.format import SI_UNITS, THIN
+from perfmodel.format import SI_UNITS, THIN, fmt
 
 SHAPES = ["diamond", "triangle-up", "square", "cross", "triangle-down"]
 DASH = [5, 4]
@@ -42,12 +42,20 @@ def written(value: str, unit: str, form: str = "~s", *, bare: bool = False) -> s
     return f"(abs({value}) < 1e5 ? format({value}, ',{form.replace('s', 'r')}') : format({value}, '{form}')){tail}"
 
 
-def axis(title: str, unit: str, ticks: Sequence[float] | None = None) -> alt.Axis:
-    """An axis in base units. A tick says "10 ms"; a long unit stands in the title and the tick says "100 T"."""
+def axis(title: str, unit: str, ticks: Sequence[float] | None = None, *, moving_log: bool = False) -> alt.Axis:
+    """An axis in base units. A tick says "10 ms"; a long unit stands in the title and the tick says "100 T".
+
+    The ends of a logarithmic axis of a live chart move, so its ticks are chosen as it is drawn: of all that Vega
+    offers, those that start with 1, 2 or 5.
+    """
     short = prefixed(unit) and len(unit) <= 2
+    label = written("datum.value", unit, bare=not short)
+    few = "indexof('125', slice(format(datum.value, 'e'), 0, 1)) >= 0"
+    shown = {"condition": {"test": few, "value": 1}, "value": 0}
     return alt.Axis(
         title=title if short or unit in ("", "%") else f"{title} ({unit})",
-        labelExpr=written("datum.value", unit, bare=not short),
+        labelExpr=f"{few} ? {label} : ''" if moving_log else label,
+        gridOpacity=shown if moving_log else alt.Undefined,
         tickCount=6,
         values=alt.Undefined if ticks is None else list(ticks),
     )
@@ -140,6 +148,25 @@ def rule(line: Mapping[str, Any], at: Mapping[str, Any], place: Spot, drawn: Seq
     end = {"x": alt.value("width" if label.at[0] else 0)} if across else {"y": alt.value(0)}
     name = data.mark_text(style="note", **label.mark).encode(**{way: at[way]}, **end, text="text:N")
     return alt.layer(data.mark_rule(style="guide", strokeDash=DASH).encode(**{way: at[way]}), name)
+
+
+def hover(df: pd.DataFrame, at: Mapping[str, Any], colour: Any, tips: Sequence[alt.Tooltip]) -> Any:
+    """A point that appears, with its values, on the line nearest to the pointer."""
+    nearest = alt.selection_point(on="pointerover", nearest=True, empty=False, clear="pointerout")
+    mark = alt.Chart(df).mark_point(size=70, filled=True, aria=False)
+    shown = alt.condition(nearest, alt.value(1), alt.value(0))
+    return mark.encode(**at, color=colour, opacity=shown, tooltip=list(tips)).add_params(nearest)
+
+
+def with_texts(df: pd.DataFrame, x: str, y: str, x_unit: str, y_unit: str) -> pd.DataFrame:
+    """The data, with what the tooltips say: numbers as in the prose."""
+    return df.assign(x_text=[fmt(value, x_unit) for value in df[x]], y_text=[fmt(value, y_unit) for value in df[y]])
+
+
+def tips(name: str, x_title: str, y_title: str) -> list[alt.Tooltip]:
+    """What a point says when the pointer is on it."""
+    fields = {name: name, "x_text": x_title, "y_text": y_title}
+    return [alt.Tooltip(field, type="nominal", title=title) for field, title in fields.items()]
 
 
 def finish(chart: Any, title: str, description: str) -> Any:

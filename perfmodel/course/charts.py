@@ -2,8 +2,8 @@
 
 Every chart has a title and a description, its alternative text. Colours are roles that the page fills in for its light
 and its dark theme (`book/_static/chart-theme.json`): series take the theme's category colours, and the styles are
-"guide" (a limit or other reference line), "note" (what it is called, and what was measured or printed elsewhere) and
-"value" (a result). What a colour says, a label or a shape says too.
+"guide" (a limit or other reference line), "note" (what it is called, and what was measured or printed elsewhere),
+"halo" (the page's ground around a note) and "value" (a result). What a colour says, a label or a shape says too.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def lines(
     log_x: int = False,
     log_y: int = False,
     points: pd.DataFrame | None = None,
+    marks: pd.DataFrame | None = None,
     rules: Iterable[Mapping[str, Any]] = (),
 ) -> Any:
     """Lines of several series; short names stand at the lines' ends, long ones in a legend.
@@ -74,6 +75,8 @@ def lines(
     points : DataFrame, optional
         Measured points: columns `x`, `y` and "label", the kind that the legend names; with a column `series` they
         take the colour of that line.
+    marks : DataFrame, optional
+        Points of the lines that are named: columns `x`, `y`, `series` and "label", the name.
     rules : iterable of dict, optional
         Reference lines ``{"y": 0.05, "label": "limit"}``, or with "x".
     """
@@ -103,19 +106,26 @@ def lines(
         axes.rule(rule, at, where(rule.get("x", x_ends[0]), rule.get("y", y_ends[0])), drawn) for rule in rules
     ]
     in_order = alt.Chart(df.assign(row=np.arange(len(df))))  # a curve may turn back: latency against throughput does
-    layers.append(in_order.mark_line(clip=True).encode(**at, color=colour, order="row:Q", **dash))
+    layers.append(in_order.mark_line().encode(**at, color=colour, order="row:Q", **dash))
     ends = df.groupby(series, sort=False).tail(1) if direct and several else df.head(0)
     spots = [where(*end) for end in zip(ends[x], ends[y], strict=True)]
     names_at_ends = labels.at_ends([str(name) for name in ends[series]], spots, drawn)
     for (_, end), label in zip(ends.iterrows(), names_at_ends, strict=True):
         text = alt.Chart(end.to_frame().T).mark_text(**label.mark)
         layers.append(text.encode(**at, color=colour, text=alt.Text(series, type="nominal")))
-    layers.append(_hover(_with_texts(df, x, y, x_unit, y_unit), at, colour, _tips(series, x_title, y_title)))
+    layers.append(
+        axes.hover(axes.with_texts(df, x, y, x_unit, y_unit), at, colour, axes.tips(series, x_title, y_title))
+    )
+    if marks is not None:
+        dots = alt.Chart(axes.with_texts(marks, x, y, x_unit, y_unit)).mark_point(size=45, filled=True)
+        layers.append(dots.encode(**at, color=colour, tooltip=axes.tips("label", x_title, y_title)))
+        spots = [where(*spot) for spot in zip(marks[x], marks[y], strict=True)]
+        layers += _notes(marks, x, y, at, labels.place(marks["label"], spots, drawn, names_at_ends))
     if points is not None:
         kinds = list(dict.fromkeys(points["label"]))
         shape = axes.names(alt.Shape, "label", kinds, legend=True, marks=axes.SHAPES)
-        mark = alt.Chart(_with_texts(points, x, y, x_unit, y_unit)).mark_point(style="note", filled=True, size=80)
-        tips = _tips("label", x_title, y_title)
+        mark = alt.Chart(axes.with_texts(points, x, y, x_unit, y_unit)).mark_point(style="note", filled=True, size=80)
+        tips = axes.tips("label", x_title, y_title)
         layers.append(mark.encode(**at, shape=shape, tooltip=tips, **({"color": colour} if series in points else {})))
     return axes.finish(alt.layer(*layers), title, description)
 
@@ -159,12 +169,12 @@ def roofline(roofs: Mapping[str, tuple[float, float]], points: pd.DataFrame, *, 
     shape = axes.names(alt.Shape, "kind", kinds, legend=False, marks=["circle", *axes.SHAPES])
     tips = [
         alt.Tooltip("label", type="nominal", title="work"),
-        *_tips("roof", "arithmetic intensity", "performance"),
+        *axes.tips("roof", "arithmetic intensity", "performance"),
     ]
     layers = [
         alt.Chart(ridges).mark_rule(style="guide", strokeDash=axes.DASH).encode(**at, y2=alt.value(labels.HEIGHT)),
         alt.Chart(roof).mark_line(clip=True).encode(**at, color=colour),
-        alt.Chart(_with_texts(work, "intensity", "performance", "FLOP/B", "FLOP/s"))
+        alt.Chart(axes.with_texts(work, "intensity", "performance", "FLOP/B", "FLOP/s"))
         .mark_point(size=80, filled=True)
         .encode(**at, color=colour, shape=shape, tooltip=tips),
     ]
@@ -175,9 +185,9 @@ def roofline(roofs: Mapping[str, tuple[float, float]], points: pd.DataFrame, *, 
         return [(axes.position(x, x_ends, 10), 1 - axes.position(y, y_ends, 10)) for x, y in pairs]
 
     drawn = where(roof) + [spot for x, y in where(ridges) for spot in labels.trace([(x, y), (x, 1)], 50)]
-    for (_, row), label in zip(named.iterrows(), labels.place(named.label, where(named), drawn), strict=True):
-        text = alt.Chart(row[["label", "intensity", "performance"]].to_frame().T).mark_text(style="note", **label.mark)
-        layers.append(text.encode(**at, text="label:N"))
+    grid_lines = [1 - axes.position(tick, y_ends, 10) for tick in axes.log_ticks(*y_ends, base=10)]
+    drawn += [spot for y in grid_lines for spot in labels.trace([(0, y), (1, y)], 60)]
+    layers += _notes(named, "intensity", "performance", at, labels.place(named.label, where(named), drawn))
     return axes.finish(alt.layer(*layers), title, description)
 
 
@@ -227,19 +237,10 @@ def stacked_bars(
     return chart.properties(height=alt.Step(34))
 
 
-def _hover(df: pd.DataFrame, at: Mapping[str, Any], colour: Any, tips: Sequence[alt.Tooltip]) -> Any:
-    """A point that appears, with its values, on the line nearest to the pointer."""
-    nearest = alt.selection_point(on="pointerover", nearest=True, empty=False, clear="pointerout")
-    mark = alt.Chart(df).mark_point(size=70, filled=True, aria=False)
-    shown = alt.condition(nearest, alt.value(1), alt.value(0))
-    return mark.encode(**at, color=colour, opacity=shown, tooltip=tips).add_params(nearest)
-
-
-def _with_texts(df: pd.DataFrame, x: str, y: str, x_unit: str, y_unit: str) -> pd.DataFrame:
-    """The data, with what the tooltips say: numbers as in the prose."""
-    return df.assign(x_text=[fmt(value, x_unit) for value in df[x]], y_text=[fmt(value, y_unit) for value in df[y]])
-
-
-def _tips(name: str, x_title: str, y_title: str) -> list[alt.Tooltip]:
-    fields = {name: name, "x_text": x_title, "y_text": y_title}
-    return [alt.Tooltip(field, type="nominal", title=title) for field, title in fields.items()]
+def _notes(df: pd.DataFrame, x: str, y: str, at: Mapping[str, Any], places: Sequence[labels.Label]) -> list[Any]:
+    """The column "label" of each row, written beside its point; a halo keeps lines from striking it through."""
+    texts = []
+    for (_, row), place in zip(df.iterrows(), places, strict=True):
+        text = alt.Chart(row[["label", x, y]].to_frame().T).encode(**at, text="label:N")
+        texts += [text.mark_text(style=style, aria=style == "note", **place.mark) for style in ("halo", "note")]
+    return texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -25,6 +25,8 @@ SIDES = [
     ("left", 8, -14),
     ("right", -8, -14),
     ("right", -8, 14),
+    ("left", 18, 0),
+    ("right", -18, 0),
 ]
 
 
@@ -67,11 +69,13 @@ def spread(heights: Sequence[float], gap: float) -> list[float]:
     return moved
 
 
-def place(texts: Sequence[str], points: Sequence[Spot], drawn: Sequence[Spot]) -> list[Label]:
+def place(
+    texts: Iterable[str], points: Sequence[Spot], drawn: Sequence[Spot], taken: Sequence[Label] = ()
+) -> list[Label]:
     """Choose for each label the side of its point where it covers least of the points, labels and lines there."""
     options = [[Label(text, point, *side) for side in SIDES] for text, point in zip(texts, points, strict=True)]
     chosen = [sides[0] for sides in options]
-    marks = [Label("oo", point, "center") for point in points]
+    marks = [*taken, *(Label("oo", point, "center") for point in points)]
     for _ in range(4):  # each in turn, given where the others now stand
         for i, sides in enumerate(options):
             chosen[i] = quietest(sides, marks + chosen[:i] + chosen[i + 1 :], drawn)

@@ -87,6 +87,7 @@ def live(
     log_x: int = False,
     log_y: int = False,
     regimes: Mapping[str, sp.Expr] | None = None,
+    rules: Mapping[str, Any] | None = None,
     claims: pd.DataFrame | None = None,
     samples: int = 160,
 ) -> Any:
@@ -107,18 +108,23 @@ def live(
         False for a linear axis, True for decades, 2 for powers of two.
     regimes : dict, optional
         Name -> expression. Colour and shape say which is the largest ("memory", "compute", ...).
+    rules : dict, optional
+        Name -> where on the horizontal axis a line of that name stands: a number or an expression.
     claims : DataFrame, optional
-        Columns "x", "y" (base units) and "label": values printed elsewhere, to compare the curve with.
+        Columns "x", "y" (base units) and "label": values printed elsewhere, to compare the curve with. A column for
+        each symbol in `sliders` says at which value it holds: it is shown only while all sliders stand there.
     samples : int
         Points of the curve.
 
     Raises
     ------
     ValueError
-        If a symbol has no slider, a slider no symbol, or Vega has no word for a function.
+        If a symbol has no slider, a slider no symbol, Vega has no word for a function, or a claim does not say at
+        which values of the sliders it holds.
     """
     axes.described(title, description)
-    controls = [x, *sliders]
+    others = list(sliders)
+    controls = [x, *others]
     regimes = dict(regimes or {})
     used = set().union(*(sp.sympify(e).free_symbols for e in (expression, *regimes.values())))
     if idle := [slider.symbol for slider in controls if slider.symbol not in used]:
@@ -143,7 +149,7 @@ def live(
     step = f"datum.i / {samples}"
     grid = f"{ends[0]} * pow({ends[1] / ends[0]}, {step})" if log_x else f"{ends[0]} + {ends[1] - ends[0]} * {step}"
     across = axes.channel(alt.X, "x", x_title or x.label, x_unit, ends, log_x)
-    up = alt.Y("y", type="quantitative", axis=axes.axis(y_title, y_unit), scale=_height(log_y))
+    up = alt.Y("y", type="quantitative", axis=axes.axis(y_title, y_unit, moving_log=bool(log_y)), scale=_height(log_y))
     tips = [
         alt.Tooltip("x_text", type="nominal", title=x_title or x.label),
         alt.Tooltip("y_text", type="nominal", title=y_title),
@@ -164,7 +170,7 @@ def live(
     here = points(pd.DataFrame({"i": [0]}), x.term).transform_calculate(**texts)
     result = "datum.y_text + ' at ' + datum.x_text" + (" + ', ' + datum.regime" if regimes else "")
     layers = [
-        curve.mark_point(opacity=0, aria=False, tooltip=False).encode(x=across, y=alt.Y("top", type="quantitative")),
+        _room(curve, across, log_y),
         pieces.mark_rule(strokeWidth=2.5, strokeCap="round", aria=False).encode(
             x=across, y=up, x2="x2", y2="y2", color=look["color"]
         ),
@@ -175,8 +181,14 @@ def live(
         .mark_text(style="value", align="left", baseline="top", dx=6, dy=2)
         .encode(x=alt.value(0), y=alt.value(0), text="result:N"),
     ]
+    for name, where in (rules or {}).items():
+        row = alt.Chart(pd.DataFrame({"name": [name]})).transform_calculate(x=vega(sp.sympify(where), fixed))
+        layers += _rule(
+            row.transform_filter(f"{ends[0]} <= datum.x && datum.x <= {ends[1]}"), across, x_unit, ends, log_x
+        )
     if claims is not None:
-        layers += _claims(claims, across, up, ends, log_x)
+        for _, claim in claims.iterrows():
+            layers += _claim(claim, others, across, up, log_y, axes.position(claim.x, ends, log_x))
     chart = alt.layer(*layers).add_params(*(slider.parameter() for slider in controls))
     return axes.finish(chart, title, description)
 
@@ -194,18 +206,44 @@ def _largest(terms: Mapping[str, str]) -> str:
 
 
 def _height(log: int) -> alt.Scale:
-    return alt.Scale(type="log", base=10, nice=True) if log else alt.Scale(zero=True, nice=True)
+    return alt.Scale(type="log", base=10, nice=False) if log else alt.Scale(zero=True, nice=True)
 
 
-def _claims(claims: pd.DataFrame, across: Any, up: Any, ends: tuple[float, float], log_x: int) -> list[Any]:
-    """Values printed elsewhere: a mark of their own, and in words where they are from."""
-    data = alt.Chart(claims.assign(top=claims.y * HEADROOM))
-    layers = [
-        data.mark_point(opacity=0, aria=False, tooltip=False).encode(x=across, y=alt.Y("top", type="quantitative")),
-        data.mark_point(style="note", shape="diamond", filled=True, size=110).encode(x=across, y=up),
+def _room(rows: Any, across: Any, log: int) -> Any:
+    """Points that nobody sees: they make room above the curve, and on a logarithmic axis below it."""
+    unseen = rows.mark_point(opacity=0, aria=False, tooltip=False)
+    above = unseen.encode(x=across, y=alt.Y("top", type="quantitative"))
+    below = unseen.transform_calculate(foot=f"datum.y / {HEADROOM}")
+    return alt.layer(above, below.encode(x=across, y=alt.Y("foot", type="quantitative"))) if log else above
+
+
+def _rule(row: Any, across: Any, unit: str, ends: tuple[float, float], log: int) -> list[Any]:
+    """A line from top to bottom; its name and place stand at its foot, on the side where there is more room."""
+    low, high = ends
+    middle = (low * high) ** 0.5 if log else (low + high) / 2
+    text = row.transform_calculate(text=f"datum.name + ' ' + {axes.written('datum.x', unit, '.3s')}")
+    names = [
+        text.transform_filter(f"datum.x {side} {middle}")
+        .mark_text(style=style, align=align, dx=dx, dy=-9, aria=style == "note")
+        .encode(x=across, y=alt.value(HEIGHT), text="text:N")
+        for side, align, dx in (("<=", "left", 5), (">", "right", -5))
+        for style in ("halo", "note")
     ]
-    for _, row in claims.iterrows():
-        late = axes.position(row.x, ends, log_x) > 0.5
-        text = alt.Chart(row.to_frame().T).mark_text(style="note", dy=-13, align="right" if late else "left")
-        layers.append(text.encode(x=across, y=up, text="label:N"))
-    return layers
+    line = row.mark_rule(style="guide", strokeDash=axes.DASH).encode(x=across, y=alt.value(0), y2=alt.value(HEIGHT))
+    return [line, *names]
+
+
+def _claim(claim: Any, sliders: Iterable[Slider], across: Any, up: Any, log: int, position: float) -> list[Any]:
+    """A value printed elsewhere, while the sliders stand where it holds: a mark of its own, and whose it is."""
+    data = alt.Chart(pd.DataFrame([claim])).transform_calculate(top=f"datum.y * {HEADROOM}")
+    for slider in sliders:
+        if slider.symbol.name not in claim:
+            raise ValueError(f"live: claim {claim.label!r} does not say at which {slider.symbol} it holds")
+        value = float(claim[slider.symbol.name])
+        data = data.transform_filter(f"abs({slider.term} - {value!r}) <= {1e-9 * abs(value)!r}")
+    text = data.mark_text(style="note", dy=-13, align="right" if position > 0.5 else "left")
+    return [
+        _room(data, across, log),
+        data.mark_point(style="note", shape="diamond", filled=True, size=110).encode(x=across, y=up),
+        text.encode(x=across, y=up, text="label:N"),
+    ]
