@@ -2,7 +2,8 @@
 
 Chapters are executed in parallel into a cache whose folder is named after everything that their numbers depend on
 besides their own cells: the package, the data, the lock, Python. So a number cannot outlive the code that made it.
-Jupyter Book then reads the cached outputs, and any warning fails the build.
+Jupyter Book then reads the cached outputs, and any warning fails the build. A second run waits for the first, and what
+a run left half done is made again.
 """
 
 import argparse
@@ -11,8 +12,10 @@ import json
 import os
 import re
 import shutil
+import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,6 +23,7 @@ BUILD = ROOT / "_build"
 HTML = BUILD / "html"
 STAMP = BUILD / "book.json"
 SECONDS_PER_CELL = 120
+SECONDS_PER_RUN = 3600
 
 
 def files(folder, *suffixes):
@@ -55,56 +59,99 @@ def execution_cache():
     return BUILD / "execution" / digest(code())[:16]
 
 
+@contextmanager
+def alone():
+    """Wait until no other run is at work. The lock, a database's, goes with its process, however that ends."""
+    BUILD.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(BUILD / "book.lock", timeout=0, isolation_level=None)) as lock:
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError:
+            print("Another run is at work; waiting for it", flush=True)
+            lock.execute(f"PRAGMA busy_timeout = {SECONDS_PER_RUN * 1000}")
+            lock.execute("BEGIN EXCLUSIVE")
+        yield
+
+
+def last_build():
+    """What the last build was made from; nothing if it failed, or if its record cannot be read."""
+    try:
+        last = json.loads(STAMP.read_text("utf8"))
+    except (OSError, ValueError):
+        return {}
+    return last if isinstance(last, dict) and (HTML / "index.html").exists() else {}
+
+
+def opened(folder):
+    """The cache in a folder, emptied if anything in it cannot be read: a run was cut short, or the disk was full."""
+    import nbformat
+    from jupyter_cache import get_cache
+
+    cache = get_cache(folder)
+    try:
+        for record in cache.list_cache_records():
+            nbformat.validate(cache.get_cache_bundle(record.pk).nb)
+    except Exception:  # of the database, of JSON, of the notebook format
+        print(f"{folder.name}: the cache of executed chapters is damaged; all are executed again", flush=True)
+        shutil.rmtree(folder)
+        cache = get_cache(folder)
+    return cache
+
+
 def execute(pages, folder):
     """Execute the chapters that the cache lacks, as many at once as there are cores; return what went wrong."""
-    from jupyter_cache import get_cache
     from jupyter_cache.base import CacheBundleIn
     from jupyter_cache.executors.utils import single_nb_execution
     from myst_nb.core.read import myst_nb_reader_plugin
 
-    cache, todo = get_cache(folder), []
+    cache, todo, complaints = opened(folder), [], []
     for page in pages:
-        notebook = myst_nb_reader_plugin(page)
         try:
+            notebook = myst_nb_reader_plugin(page)
             cache.match_cache_notebook(notebook)
         except KeyError:
             todo.append((page, notebook))
+        except Exception as error:  # a header or a cell's options that are no YAML
+            complaints.append(f"{page.relative_to(ROOT).as_posix()}: {type(error).__name__}: {error}")
 
     # Every kernel would warn that its channel on this machine is not encrypted.
     options = {"extra_arguments": ["--IPKernelApp.log_level=ERROR"]}
 
     def one(item):
-        page, notebook = item
+        (page, notebook), begun = item, []
+        follow = options | {"on_cell_execute": lambda cell, cell_index: begun.append(cell_index)}
         try:
-            return single_nb_execution(notebook, str(page.parent), SECONDS_PER_CELL, allow_errors=False, **options)
+            done = single_nb_execution(notebook, str(page.parent), SECONDS_PER_CELL, allow_errors=False, **follow)
         except Exception as error:  # the kernel did not start, or died
-            return error
+            return error, 0, begun
+        return done.err, done.time, begun
 
-    complaints = []
     with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
-        for (page, notebook), result in zip(todo, pool.map(one, todo), strict=True):
+        for (page, notebook), (error, seconds, begun) in zip(todo, pool.map(one, todo), strict=True):
             name = page.relative_to(ROOT).as_posix()
-            error = result if isinstance(result, Exception) else result.err
-            if error:
-                complaints.append(complaint(name, notebook, error))
+            if wrong := complaint(name, notebook, error, begun):
+                complaints.append(wrong)
                 continue
-            print(f"executed {name} in {result.time:.1f} s", flush=True)
-            bundle = CacheBundleIn(notebook, str(page), data={"execution_seconds": result.time})
+            print(f"executed {name} in {seconds:.1f} s", flush=True)
+            bundle = CacheBundleIn(notebook, str(page), data={"execution_seconds": seconds})
             cache.cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
     return complaints
 
 
-def complaint(name, notebook, error):
-    """Chapter, line, cell and error of a chapter that stopped."""
-    cells = zip(notebook.metadata["source_map"], notebook.cells, strict=True)
-    for number, (at, cell) in enumerate(((at, cell) for at, cell in cells if cell.cell_type == "code"), 1):
+def complaint(name, notebook, error, begun):
+    """Chapter, line, cell and error of a chapter that stopped, or in which a cell raised whatever its tags say."""
+    place = name
+    for number, index in enumerate(begun, 1):
+        cell, place = notebook.cells[index], f"{name}:{notebook.metadata['source_map'][index]}: code cell {number}"
         for output in cell.outputs:
             if output.output_type == "error":
                 trace = re.sub(r"\x1b\[[\d;]*m", "", "\n".join(output.traceback))
                 line = re.search(r"Cell In\[\d+\], line (\d+)", trace)
-                source = cell.source.splitlines()[int(line[1]) - 1].strip() if line else cell.source.splitlines()[0]
-                return f"{name}:{at}: code cell {number}: {output.ename}: {output.evalue}\n    {source}"
-    return f"{name}: {type(error).__name__}: {error}"
+                source = cell.source.splitlines()[int(line[1]) - 1 if line else 0].strip()
+                late = type(error).__name__ == "CellTimeoutError"
+                what = f"still running after {SECONDS_PER_CELL} s" if late else f"{output.ename}: {output.evalue}"
+                return f"{place}: {what}\n    {source}"
+    return f"{place}: {type(error).__name__}: {error}" if error else None
 
 
 def sphinx(cache):
@@ -133,38 +180,38 @@ def main():
     parser.add_argument("--fresh", action="store_true", help="also execute every chapter again")
     args = parser.parse_args()
 
+    with alone():
+        build(args.full, args.fresh)
+    print(f"The site: {(HTML / 'index.html').as_uri()}")
+
+
+def build(full, fresh):
+    """Bring the site up to date, or end the program with all that is wrong."""
     pages = files("book", ".md")
     frame = {*code(), *files("book"), *(ROOT / name for name in ("_config.yml", "_toc.yml", "tools/book.py"))}
     frame.difference_update(pages)
     now = {"pages": digest(pages), "frame": digest(frame, *sorted(map(str, pages)))}
-    last = json.loads(STAMP.read_text()) if STAMP.exists() else {}
-
+    last = last_build()
+    if last.items() >= now.items() and (last.get("full") or not full) and not fresh:
+        return
     # Sphinx reads a page again if its own text changed. If anything else did, or the last build failed, all are read.
-    full = args.full or args.fresh or last.get("frame") != now["frame"]
-    done = last.items() >= now.items() and (last["full"] or not args.full) and not args.fresh
-    if not done:
-        STAMP.unlink(missing_ok=True)
-        cache = execution_cache()
-        for old in cache.parent.glob("*"):
-            if args.fresh or old != cache:
-                shutil.rmtree(old)
-        complaints = execute(chapters(), cache)
-        if complaints:
-            sys.exit(
-                "\n".join(
-                    [
-                        *complaints,
-                        f"{len(complaints)} chapter(s) failed; the site was not built.",
-                    ]
-                )
-            )
-        for old in (HTML, BUILD / ".doctrees", BUILD / "jupyter_execute"):
-            if full and old.exists():
-                shutil.rmtree(old)
-        if not sphinx(cache):
-            sys.exit("The site has faults: each is named above.")
-        STAMP.write_text(json.dumps(now | {"full": full}))
-    print(f"The site: {(HTML / 'index.html').as_uri()}")
+    full = full or fresh or last.get("frame") != now["frame"]
+    STAMP.unlink(missing_ok=True)
+    cache = execution_cache()
+    for old in cache.parent.glob("*"):
+        if fresh or old != cache:
+            shutil.rmtree(old)
+    if complaints := execute(chapters(), cache):
+        sys.exit("\n".join([*complaints, f"{len(complaints)} chapter(s) failed; the site was not built."]))
+    if execution_cache() != cache:
+        shutil.rmtree(cache)  # nobody knows which code made which number
+        sys.exit("The package or its data changed while the chapters ran: run this again.")
+    for old in (HTML, BUILD / ".doctrees", BUILD / "jupyter_execute"):
+        if full and old.exists():
+            shutil.rmtree(old)
+    if not sphinx(cache):
+        sys.exit("The site has faults: each is named above.")
+    STAMP.write_text(json.dumps(now | {"full": full}), "utf8")
 
 
 if __name__ == "__main__":
