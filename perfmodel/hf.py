@@ -1,111 +1,53 @@
 """Hugging Face `config.json` -> Model: sized as `transformers` would build it, or refused in words.
 
-One table an architecture says which key holds which field, what a missing or null key means in `transformers`, and
-which settings change the counts in a way that is not modelled here. Nothing outside the table is guessed: the config
-of an unknown architecture, read as if it were a Llama, gives a plausible number that is wrong.
+`hf_architectures` says for each architecture which key holds which field and what a missing or null key means.
+Nothing outside the table is guessed: the config of an unknown architecture, read as if it were a Llama, gives a
+plausible number that is wrong.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from math import inf
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from perfmodel.hf_architectures import ARCHITECTURES
+from perfmodel.hf_schema import REFUSED, Key, Settings
 from perfmodel.model import Model
 from perfmodel.quantity import shown
 
-REFUSED: Any = object()
+LARGEST_FILE = 10_000_000  # bytes; a config.json has some thousand
 
-
-@dataclass(frozen=True)
-class Key:
-    """Where a field of `Model` stands: its key, and what it means there to be missing or null.
-
-    What it means is a value, or a function of the fields read before.
-    """
-
-    name: str
-    missing: Any = REFUSED
-    null: Any = REFUSED
-    type: type = int
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A setting that must pass a test, since anything else is not counted."""
-
-    missing: Any
-    allowed: Callable[[Any, dict[str, Any]], bool]  # of the value and the whole config
-    text: str
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """How to read one entry of `architectures`."""
-
-    keys: dict[str, Key]
-    rules: dict[str, Rule] = field(default_factory=dict)
-    aliases: dict[str, str] = field(default_factory=dict)  # other spellings that transformers takes: spelling -> key
-
-
-def _window(missing: int | None) -> Rule:
-    return Rule(
-        missing,
-        lambda value, config: value is None or value >= config.get("max_position_embeddings", inf),
-        "must be null or reach max_position_embeddings: windowed attention is not counted yet",
-    )
-
-
-def _heads(values: dict[str, Any]) -> int:
-    heads: int = values["heads"]
-    return heads
-
-
-def _width_per_head(values: dict[str, Any]) -> int:
-    width: int = values["hidden_size"]
-    heads: int = values["heads"]
-    if width % heads:
-        raise ValueError(f"head_dim is missing, and num_attention_heads={heads} does not divide hidden_size={width}")
-    return width // heads
-
-
-_DENSE = {
-    "layers": Key("num_hidden_layers"),
-    "hidden_size": Key("hidden_size"),
-    "heads": Key("num_attention_heads"),
-    "kv_heads": Key("num_key_value_heads", missing=_heads, null=_heads),
-    "head_dim": Key("head_dim", missing=_width_per_head, null=_width_per_head),
-    "ffn_size": Key("intermediate_size"),
-    "vocab_size": Key("vocab_size"),
-    "tied_embeddings": Key("tie_word_embeddings", missing=False, type=bool),
-}
-_MISTRAL = _DENSE | {"kv_heads": Key("num_key_value_heads", missing=8, null=_heads)}
-_EXPERTS = {
-    "experts": Key("num_local_experts", missing=8),
-    "experts_per_token": Key("num_experts_per_tok", missing=2),
-}
-_NO_BIAS = Rule(False, lambda value, config: value is False, "must be false: bias vectors are not counted yet")
-_PLAIN = {
-    "quantization_config": Rule(
-        None,
-        lambda value, config: value is None,
-        "must be absent: the precision is the deployment's choice, so give the config of the unquantised model",
-    )
-}
-
-ARCHITECTURES = {
-    "LlamaForCausalLM": Architecture(_DENSE, _PLAIN | {"attention_bias": _NO_BIAS, "mlp_bias": _NO_BIAS}),
-    "MistralForCausalLM": Architecture(_MISTRAL, _PLAIN | {"sliding_window": _window(missing=4096)}),
-    "MixtralForCausalLM": Architecture(
-        _MISTRAL | _EXPERTS, _PLAIN | {"sliding_window": _window(missing=None)}, {"num_experts": "num_local_experts"}
-    ),
-}
+# Spellings of one size: if two are given they must agree.
+SPELLINGS = (
+    ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    ("hidden_size", "n_embd", "d_model"),
+    ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    ("num_key_value_heads", "num_kv_heads", "n_head_kv", "n_kv_heads"),
+    ("head_dim", "attention_head_dim", "kv_channels"),
+    ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
+    ("vocab_size", "n_vocab", "padded_vocab_size"),
+    ("num_local_experts", "num_experts", "n_routed_experts"),
+    ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk"),
+)
+# Settings that change what is counted: an architecture without such a key may not be given it, unless it is off.
+STRUCTURE = """
+kv_lora_rank q_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim index_topk index_n_heads index_head_dim
+index_topk_freq index_topk_pattern indexer_types n_shared_experts shared_expert_intermediate_size
+moe_intermediate_size first_k_dense_replace mlp_only_layers decoder_sparse_step moe_layer_freq mlp_layer_types
+sliding_window use_sliding_window layer_types attention_chunk_size attention_bias mlp_bias qkv_bias bias
+use_qk_norm qk_layernorm multi_query word_embed_proj_dim block_configs hybrid_override_pattern compress_ratios
+pruned_heads text_config llm_config vision_config
+"""
 
 
 def model_from_config(config: str | PathLike[str] | Mapping[str, Any]) -> Model:
     """Size a model from its `config.json`.
+
+    A `Model` counts elements, not bytes, and quantisation changes only the bytes: the config of a quantised model
+    states the shapes of the original, and `quantization_config` is not read. Its precision is the deployment's
+    choice (`weight_bytes`, `expert_bytes`); the scales of a quantised checkpoint are not counted. Nor are the layers
+    for multi-token prediction (`num_nextn_predict_layers`): plain decoding does not run them.
 
     Parameters
     ----------
@@ -120,71 +62,120 @@ def model_from_config(config: str | PathLike[str] | Mapping[str, Any]) -> Model:
     ------
     ValueError
         In one line that names the file, the key, the value and the rule: if the file cannot be read, the architecture
-        is not in `ARCHITECTURES`, a key is missing or has a wrong type or value, or a setting is not counted.
+        is not in `ARCHITECTURES`, a key is missing or has a wrong type or value, two keys contradict each other, or a
+        setting is not counted.
     """
-    path = Path(config) if isinstance(config, (str, PathLike)) else None
-    if path and path.is_dir():
-        path = path / "config.json"
+    where = "config"
     try:
-        if path is None:
+        if not isinstance(config, (str, PathLike)):
             return _model(config, "")
+        path = Path(config)
+        where = _one_line(str(path))
+        if path.is_dir():
+            path /= "config.json"
+            where = _one_line(str(path))
         return _model(_load(path), path.parent.name if path.stem == "config" else path.stem)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
     except ValueError as error:
-        raise ValueError(f"{path or 'config'}: {error}") from None
+        reason = str(error)
+    raise ValueError(f"{where}: {reason}")
+
+
+def _one_line(text: str) -> str:
+    """A path or a name as a message can quote it."""
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= 160 else f"...{text[-157:]}"
 
 
 def _load(path: Path) -> Any:
+    if path.exists() and not path.is_file():
+        raise ValueError("is not a file")
+    with path.open("rb") as file:
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise ValueError(f"has more than {LARGEST_FILE} bytes: it is not a config.json")
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
+        return json.loads(content, object_pairs_hook=_object, parse_constant=_constant)
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"is not JSON: {error}") from None
 
 
+def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a JSON file. The last of two equal keys would win in silence."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"holds the key {shown(key)} twice")
+        found[key] = value
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f"is not JSON: {name} is not a number there")
+
+
 def _model(config: Any, name: str) -> Model:
-    if not hasattr(config, "keys"):
+    if not isinstance(config, Mapping):
         raise ValueError(f"must hold a JSON object, not {shown(config)}")
     given = config.get("architectures")
     if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str):
         raise ValueError(f"architectures={shown(given)} must be a list of one name")
     if given[0] not in ARCHITECTURES:
-        raise ValueError(f"architectures={shown(given)} is not known; known: {', '.join(ARCHITECTURES)}")
+        known = ", ".join(name.removesuffix("ForCausalLM") for name in ARCHITECTURES)
+        raise ValueError(f"architectures={shown(given)} is not known; known, with ForCausalLM after each: {known}")
     architecture = ARCHITECTURES[given[0]]
-    config = {architecture.aliases.get(key, key): value for key, value in config.items()}
-    for setting, rule in architecture.rules.items():
-        _check(setting, rule, config)
-    values: dict[str, Any] = {}
-    for item, key in architecture.keys.items():
-        values[item] = _value(key, config, values)
+    config = {key: config[spelling] for spelling, key in architecture.aliases.items() if spelling in config} | dict(
+        config
+    )
+    settings: Settings = {}
+    for key, meaning in architecture.keys.items():
+        settings[key] = _value(key, meaning, config, settings)
+    _check_rest(given[0], config, settings)
+    for rule in architecture.rules:
+        if not rule.holds(settings):
+            absent = "" if rule.key in config else " (what a missing key means)"
+            raise ValueError(f"{rule.key}={shown(settings[rule.key])}{absent} {rule.text.format_map(settings)}")
+    fields = {item: _field(source, settings) for item, source in architecture.fields.items()}
     label = config.get("_name_or_path")
-    return Model(name=label if label and isinstance(label, str) else name or given[0], **values)
+    return Model(name=_one_line(label) if label and isinstance(label, str) else name or given[0], **fields)
 
 
-def _check(key: str, rule: Rule, config: dict[str, Any]) -> None:
-    """Refuse a setting that is not counted."""
-    value = config.get(key, rule.missing)
-    try:
-        allowed = rule.allowed(value, config)
-    except TypeError:  # a text where a number belongs
-        allowed = False
-    if not allowed:
-        absent = "" if key in config else " (what a missing key means)"
-        raise ValueError(f"{key}={shown(value)}{absent} {rule.text}")
-
-
-def _value(key: Key, config: dict[str, Any], values: dict[str, Any]) -> Any:
-    """One field: as the config has it, or what its absence means."""
-    value: Any = config.get(key.name, key.missing)
+def _value(name: str, key: Key, config: Mapping[str, Any], settings: Settings) -> Any:
+    """A key's value: as the config has it, or what its absence means."""
+    value = config.get(name)
     if value is None:
-        value = key.null
-    if value is REFUSED:
-        raise ValueError(f"{key.name} is {'null' if key.name in config else 'missing'}, and nothing stands in for it")
-    if callable(value):
-        return value(values)
-    if type(value) is not key.type:
-        expected = {int: "a whole number", bool: "true or false"}[key.type]
-        raise ValueError(f"{key.name}={shown(value)} must be {expected}")
-    if type(value) is int and value <= 0:
-        raise ValueError(f"{key.name}={value} must be above 0")
+        state, stand_in = ("null", key.null) if name in config else ("missing", key.missing)
+        if stand_in is REFUSED:
+            raise ValueError(f"{name} is {state}, and nothing stands in for it")
+        return stand_in(settings) if callable(stand_in) else stand_in
+    kind = type(value)  # itself: a boolean is no number here, and 4096.0 no size
+    if kind is not key.type:
+        kinds = {int: "a whole number", bool: "true or false", list: "a list", str: "a text"}
+        raise ValueError(f"{name}={shown(value)} must be {kinds[key.type]}")
+    if key.type is int and not key.least <= value <= key.most:
+        raise ValueError(f"{name}={shown(value)} must be at least {key.least} and at most {key.most}")
     return value
+
+
+def _check_rest(name: str, config: Mapping[str, Any], settings: Settings) -> None:
+    """Refuse what is at odds with the architecture: its type, another spelling of a size, a part it does not have."""
+    types, given = ARCHITECTURES[name].model_types, config.get("model_type")
+    if given is not None and given not in types:
+        raise ValueError(f"model_type={shown(given)} is at odds with {name}: it must be {' or '.join(types)}")
+    parts = STRUCTURE.split()
+    for spellings in SPELLINGS:
+        own = next((one for one in spellings if one in settings), None)
+        parts += [] if own else spellings
+        for other in spellings:
+            if own and config.get(other) is not None and config[other] != settings[own]:
+                raise ValueError(f"{other}={shown(config[other])} contradicts {own}={shown(settings[own])}")
+    for part in parts:
+        if part not in settings and config.get(part):
+            raise ValueError(f"{part}={shown(config[part])} is not a setting of {name}, so its meaning is unknown")
+
+
+def _field(source: Any, settings: Settings) -> Any:
+    if isinstance(source, str):
+        return settings[source]
+    return source(settings) if callable(source) else source
