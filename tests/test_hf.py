@@ -1,5 +1,6 @@
 """A config.json is sized exactly as its architecture says, or refused in one line that names key, value and rule."""
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -11,7 +12,7 @@ from examples import ABSENT, CONFIGS, LLAMA, config, label, refused
 
 import perfmodel as pm
 from perfmodel import data
-from perfmodel.hf import ARCHITECTURES
+from perfmodel.hf import ARCHITECTURES, SPELLINGS, STRUCTURE
 from perfmodel.hf_schema import REFUSED
 
 
@@ -301,6 +302,24 @@ def test_lists_by_layer_may_repeat_what_other_keys_say():
     assert read(GLM, indexer_types=["full"] * 78, index_topk_freq=1) == read(GLM)
     assert read(QWEN, layer_types=["full_attention"] * 64) == read(QWEN)
     assert read(QWEN_MOE, mlp_only_layers=None) == read(QWEN_MOE)
+
+
+ODD = [None, True, False, 0, 1, -1, 2**31, 10**5000, 1.5, math.nan, "", "x\n", [], [1], {}, {"a": 1}, object()]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_any_value_under_any_key_is_counted_or_refused_in_one_line(name):
+    keys = {*FULL[name], *STRUCTURE.split(), *sum(SPELLINGS, ()), *ARCHITECTURES[name].keys, "_name_or_path"}
+    for key, odd in itertools.product(sorted(keys), ODD):
+        message = ""
+        try:
+            count = pm.total_parameters(read(FULL[name], **{key: odd}))
+            assert count > 0, key
+            assert isinstance(count, int), key
+        except ValueError as error:
+            message = str(error)
+        assert len(message) < 300, (key, message)
+        assert message.isprintable(), (key, message)
 
 
 # Architectures of public models, 2023 to 2026, that need counts of their own: linear attention, norms of all heads
