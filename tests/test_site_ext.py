@@ -9,6 +9,9 @@ import sys
 import nbformat
 import pytest
 from colour import contrast
+from jupyter_cache import get_cache
+from jupyter_cache.base import CacheBundleIn
+from myst_nb.core.read import myst_nb_reader_plugin
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from tools import book
@@ -141,6 +144,64 @@ def test_the_build_warns_of_what_the_page_could_not_show(tmp_path):
     ):
         assert sum(part in line for line in complaints) == 1, f"{number}: {part} in {warnings}"
     assert all("index.ipynb" in line for line in complaints)
+
+
+# ------------------------------------------------------------------------------------------- The notebook to download
+CHAPTER = """---
+jupytext:
+  text_representation:
+    extension: .md
+    format_name: myst
+kernelspec:
+  display_name: Python 3 (ipykernel)
+  language: python
+  name: python3
+---
+
+# A chapter
+
+```{code-cell} ipython3
+:tags: [hide-input]
+
+x = 1
+```
+
+It takes {eval}`tpot`.
+
+```{code-cell} ipython3
+say("tpot", x)
+x
+```
+"""
+
+
+def test_the_notebook_to_download_has_the_outputs_of_the_executed_chapter(tmp_path):
+    """As `tools/book.py` builds: outputs come from the cache, and nobody runs the cells again."""
+    (tmp_path / "index.md").write_text(CHAPTER, "utf8")
+    (tmp_path / "conf.py").write_text(
+        'extensions = ["myst_nb", "eval_role", "course_site"]\nhtml_theme = "alabaster"\nexclude_patterns = ["cache"]\n'
+        f'nb_execution_mode = "cache"\nnb_execution_cache_path = {str(tmp_path / "cache")!r}\n'
+    )
+    ran = myst_nb_reader_plugin(tmp_path / "index.md")
+    first, second = (cell for cell in ran.cells if cell.cell_type == "code")
+    first.execution_count, second.execution_count = 1, 2
+    second.outputs = [*says("tpot", "1").outputs, new_output("execute_result", {"text/plain": "1"}, execution_count=2)]
+    cache = get_cache(tmp_path / "cache")
+    cache.cache_notebook_bundle(CacheBundleIn(ran, "index.md", data={}))
+    cache.db.dispose()
+    environment = os.environ | {"PYTHONPATH": str(book.ROOT / "book/_ext"), "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", ".", "out"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    offered = nbformat.read(tmp_path / "out/_sources/index.ipynb", as_version=4)
+    nbformat.validate(offered)
+    _, folded, sentence, shown = offered.cells
+    assert [cell.get("execution_count") for cell in (folded, shown)] == [1, 2]
+    assert folded.outputs == []
+    assert folded.metadata["jupyter"] == {"source_hidden": True}
+    assert shown.outputs[1].data["text/plain"] == "1"
+    assert sentence.metadata["user_expressions"][0]["result"]["data"] == {"text/plain": "1"}
+    assert len({cell.id for cell in offered.cells}) == 4
 
 
 # -------------------------------------------------------------------------------------------------- Colours and fonts

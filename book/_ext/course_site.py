@@ -9,6 +9,8 @@ from pathlib import Path
 import jupytext
 import nbformat
 from docutils import nodes
+from jupyter_cache import get_cache
+from myst_nb.core.read import myst_nb_reader_plugin
 
 EVAL = re.compile(r"\{eval\}`\s*([A-Za-z_]\w*)\s*`")
 MENDS = (  # markup that screen readers stumble over, and what stands in its place
@@ -59,11 +61,11 @@ def notebook(source, executed, said):
     jupyterlab-myst evaluates, so they show before anything is run; cells that the page hides are folded.
     """
     nb = jupytext.reads(source, fmt="md:myst")
-    outputs = iter([cell for cell in executed.cells if cell.cell_type == "code"])
+    written, run = ([cell for cell in book.cells if cell.cell_type == "code"] for book in (nb, executed))
+    for cell, done in zip(written, run, strict=True):
+        cell.outputs, cell.execution_count = done.outputs, done.execution_count
     for cell in nb.cells:
         if cell.cell_type == "code":
-            run = next(outputs)
-            cell.outputs, cell.execution_count = run.outputs, run.execution_count
             if FOLDED & set(cell.metadata.get("tags", [])):
                 cell.metadata["jupyter"] = {"source_hidden": True}
         elif cell.cell_type == "markdown" and (names := EVAL.findall(cell.source)):
@@ -76,12 +78,19 @@ def notebook(source, executed, said):
     return nb
 
 
+def executed(app, pagename):
+    """Return a page's executed notebook. The copy that myst-nb writes lacks the outputs that it took from the cache."""
+    if app.config.nb_execution_mode == "cache":
+        cache, page = get_cache(app.config.nb_execution_cache_path), myst_nb_reader_plugin(app.env.doc2path(pagename))
+        return cache.merge_match_into_notebook(page)[1]
+    return nbformat.read(Path(app.outdir).parent / "jupyter_execute" / f"{pagename}.ipynb", as_version=4)
+
+
 def offer_notebook(app, pagename, templatename, context, doctree):
     """Offer an executed chapter for download as a notebook; the theme does so only for books with a repository."""
-    executed = Path(app.outdir).parent / "jupyter_execute" / f"{pagename}.ipynb"
-    if doctree is None or "kernelspec" not in app.env.metadata[pagename] or not executed.exists():
+    glue = Path(app.outdir).parent / "jupyter_execute" / f"{pagename}.glue.json"
+    if doctree is None or "kernelspec" not in app.env.metadata[pagename]:
         return
-    glue = executed.with_name(f"{executed.stem}.glue.json")
     said = {}
     if glue.exists():
         for name, value in json.loads(glue.read_text(encoding="utf-8")).items():
@@ -89,7 +98,7 @@ def offer_notebook(app, pagename, templatename, context, doctree):
     source = Path(app.env.doc2path(pagename)).read_text(encoding="utf-8")
     target = Path(app.outdir) / "_sources" / f"{pagename}.ipynb"
     target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook(source, nbformat.read(executed, as_version=4), said), target)
+    nbformat.write(notebook(source, executed(app, pagename), said), target)
     context["ipynb_source"] = f"{pagename}.ipynb"
 
 
