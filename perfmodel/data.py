@@ -48,17 +48,13 @@ def _read(kind: str) -> dict[str, Any]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that begins with `name`, or holds it, or looks most like it: 0 and O, 1 and l count as alike."""
+    """The known name that holds `name`, or else looks most like it: 0 and O, 1 and l count as alike."""
 
     def look(text: str) -> str:
         return text.lower().translate(str.maketrans("oil", "011"))
 
-    def likeness(one: str) -> tuple[bool, bool, float]:
-        text = look(one)
-        return text.startswith(given), given in text, SequenceMatcher(None, given, text).ratio()
-
     given = look(str(name))
-    return max(known, key=likeness)
+    return max(known, key=lambda one: (given in look(one), SequenceMatcher(None, given, look(one)).ratio()))
 
 
 def _entry(kind: str, name: str, entries: Mapping[str, Any]) -> Any:
