@@ -103,3 +103,13 @@ def log2(value: Value) -> Value:
 
         return sympy.log(value, 2)
     return np.log2(value)
+
+
+def name_of_largest(**values: Value) -> Value:
+    """Name of the largest of some numbers, the first of equals; of arrays, an array of names. No symbols."""
+    names = list(values)
+    largest, index = values[names[0]], 0
+    for place, name in enumerate(names[1:], start=1):
+        index = where(values[name] > largest, place, index)
+        largest = np.maximum(largest, values[name])
+    return np.array(names)[index]

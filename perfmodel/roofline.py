@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-import numpy as np
-
-from perfmodel._ops import Value, is_symbolic, maximum, real, where
+from perfmodel._ops import Value, is_symbolic, maximum, name_of_largest, real, where
 from perfmodel.communication import (
     expert_parallel_time,
     pass_kv_time,
@@ -68,9 +66,7 @@ class StepTime:
     @property
     def bound(self) -> Value:
         """Name of the largest share, or an array of names."""
-        names, values = zip(*self.shares.items(), strict=True)
-        largest = np.argmax(np.stack(np.broadcast_arrays(*values)), axis=0)
-        return np.array(names)[largest]
+        return name_of_largest(**self.shares)
 
 
 def _step_time(deployment: Deployment, flops: Parts, traffic: Parts, messages: Value) -> StepTime:
