@@ -586,6 +586,28 @@ def test_controls_are_large_enough_to_touch(visit):
     assert min(control.bounding_box()["height"] for control in controls) >= 44
 
 
+# Buttons and links outside sentences that a finger would miss.
+SMALL = """() => {
+    const all = document.querySelectorAll("button, summary, select, input, nav.bd-links a, nav.page-toc a");
+    return [...all].map(e => [e, e.getBoundingClientRect()])
+        .filter(([e, box]) => box.width && getComputedStyle(e).visibility !== "hidden")
+        .filter(([e, box]) => Math.min(box.width, box.height) < 36)
+        .map(([e, box]) => `${e.className || e.tagName}: ${box.width} × ${box.height}`);
+}"""
+
+
+def test_a_finger_meets_no_small_target(fresh):
+    page = fresh(CHAPTER, NARROW, has_touch=True, is_mobile=True)
+    assert page.evaluate(SMALL) == []
+    for button, dialog in (("primary-toggle", "primary-sidebar"), ("secondary-toggle", "secondary-sidebar")):
+        page.locator(f"button.{button}").first.tap()
+        page.wait_for_selector(f"dialog[open][id*={dialog}]")
+        rest(page)
+        assert page.evaluate(SMALL) == []
+        page.keyboard.press("Escape")
+        page.wait_for_selector(f"dialog[id*={dialog}]:not([open])", state="attached")
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_equations_count_from_one_on_each_page(visit, name):
     page, *_ = visit(name, WIDE)

@@ -11,6 +11,7 @@ from typing import Any
 from perfmodel.format import fmt
 
 NONE = "–"  # nothing to say in this cell
+SHORT = 16  # characters: the heading of a row that stays on one line, on a phone too
 KINDS = ("number", "text", "prose", "code", "maths", "html")
 
 
@@ -108,11 +109,12 @@ def _cell(column: Column, text: str, position: int) -> str:
     if column.kind == "maths":
         shown = rf"\({shown}\)"
     if column.kind == "text":
-        shown = shown.replace("/", "/<wbr>")
+        shown = re.sub(r"/(?=\w\w\w)", "/<wbr>", shown)  # FLOP/byte may part, FLOP/s not
     if column.kind == "code":  # a long name may part after a dot or an underscore
         shown = "<code>" + re.sub("([._])", r"\1<wbr>", shown) + "</code>"
     if position == 0:
-        return f'<th scope="row" role="rowheader" class="{column.kind}">{shown}</th>'
+        kind = f"{column.kind} short" if len(text) <= SHORT and column.kind == "text" else column.kind
+        return f'<th scope="row" role="rowheader" class="{kind}">{shown}</th>'
     kind = f"{column.kind} none" if text == NONE else column.kind  # a card leaves the line out
     return f'<td role="cell" class="{kind}" data-label="{escape(column.heading())}">{shown}</td>'
 
