@@ -1,7 +1,17 @@
-"""What requests cost each other when prefill and decode share the same accelerators."""
+"""Which requests share a step, and what they cost each other."""
 
-from perfmodel._ops import Value, real
-from perfmodel.quantity import check_value, computed
+from dataclasses import fields, replace
+
+import numpy as np
+
+from perfmodel._ops import Value, ceil, is_symbolic, maximum, minimum, real, where
+from perfmodel.communication import expert_parallel_time, pipeline_time, tensor_parallel_time
+from perfmodel.counts import Parts
+from perfmodel.deployment import Deployment
+from perfmodel.quantity import argument, check_value, computed
+from perfmodel.roofline import StepTime, decode_time, prefill_time
+
+argument("chunk", "C", "token", "prompt tokens that one step works on")
 
 
 @computed("Delta", "s")
@@ -18,7 +28,224 @@ def prefill_interference(batch: Value, output: Value, prefill: Value) -> Value:
     output : float, array or symbol
         Output tokens N_out of a request, at least 2.
     prefill : float, array or symbol
-        Seconds of one prefill.
+        Seconds of one prefill; of one stage's part of it under pipeline parallelism, T_prefill / p.
     """
     check_value("prefill_interference", "output", output, minimum=2)
     return (real(batch) - 1) / (real(output) - 1) * prefill
+
+
+def mixed_time(deployment: Deployment, batch: Value, context: Value, chunk: Value, prefix: Value = 0) -> StepTime:
+    """Time of a step that decodes B requests and works on a chunk of another's prompt: equation `eq-mixed-time`.
+
+    Weights are read once for all tokens, and messages carry them together. The attention of both is one kernel. The
+    engine samples after each chunk, as after a whole prompt, and throws the token away. Under pipeline parallelism
+    every micro-batch has a chunk of its own.
+
+    Parameters
+    ----------
+    batch : float, array or symbol
+        Requests B that decode.
+    context : float, array or symbol
+        Tokens s that each of them has in the KV cache.
+    chunk : float, array or symbol
+        Prompt tokens C of the step.
+    prefix : float, array or symbol
+        Tokens of the same prompt that are in the KV cache already, from earlier chunks.
+
+    Returns
+    -------
+    StepTime
+        Seconds.
+    """
+    return _together(deployment, batch, context, chunk, prefix, 1)
+
+
+def _together(
+    deployment: Deployment, batch: Value, context: Value, prompt: Value, prefix: Value, prompts: Value
+) -> StepTime:
+    """A decode step in which each micro-batch of a pipeline works on `prompts` prefills (or chunks) as well."""
+    d, p = deployment, deployment.pipeline_parallel
+    decode, prefill = decode_time(d, batch, context), prefill_time(d, prompt, prefix=prefix)
+    requests = real(batch) if p == 1 else maximum(real(batch) / p, 1)
+    each = real(prompt) / d.context_parallel
+    tokens = requests + prompts * each
+    shared = decode_time(d, p * tokens, 0).memory  # the weights, read once for all tokens
+    both = [(getattr(decode.compute, part.name), getattr(prefill.compute, part.name)) for part in fields(Parts)]
+    # Of messages, each has some of its own under context parallelism: queries here, keys and values there.
+    own = decode.communication - _messages(d, requests) + prompts * (prefill.communication - _messages(d, each))
+    return StepTime(
+        compute=Parts(*(one + prompts * other for one, other in both)),
+        memory=replace(shared, attention=decode.memory.attention + prompts * prefill.memory.attention),
+        communication=_messages(d, tokens) + own,
+        overhead=decode.overhead,
+    )
+
+
+def _messages(deployment: Deployment, tokens: Value) -> Value:
+    """Seconds of the messages that all tokens of a pass share."""
+    d = deployment
+    return tensor_parallel_time(d, tokens) + expert_parallel_time(d, tokens) + pipeline_time(d, tokens)
+
+
+def steady_step(
+    deployment: Deployment,
+    batch: Value,
+    prompt: Value,
+    output: Value,
+    prefill: str = "exclusive",
+    prefix: Value = 0,
+    context: Value | None = None,
+) -> StepTime:
+    """Mean time of a token after the first, in a closed loop of B equal requests: its `total` is TPOT.
+
+    Where prompts are prefilled decides:
+
+    * "apart": on other accelerators. Decode steps follow each other without a break.
+    * "exclusive": on these, while decoding waits: `prefill_interference` for each step, under `overhead`.
+    * "fused": on these, in the decode steps, (B - 1) / (N_out - 1) prompts in each, evenly spread, as chunked prefill
+      would have it at best. Weights are read once; what a chunk reads again of its own prompt is left out.
+
+    All three assume requests out of step with one another, a new one for each that ends, none waiting for memory.
+
+    Parameters
+    ----------
+    batch, prompt, output : float, array or symbol
+        Requests B in flight; S and N_out tokens of each.
+    prefill : str
+        "apart", "exclusive" or "fused".
+    prefix : float, array or symbol
+        Tokens of the prompt, fewer than S, that a prefix cache holds already.
+    context : float, array or symbol, optional
+        Tokens s that each request has in the KV cache: the mean over its steps, S + N_out / 2, by default.
+
+    Returns
+    -------
+    StepTime
+        Seconds.
+    """
+    if prefill not in ("apart", "exclusive", "fused"):
+        raise ValueError(f"steady_step: prefill={prefill!r} must be one of apart, exclusive, fused")
+    context = real(prompt) + real(output) / 2 if context is None else context
+    decode = decode_time(deployment, batch, context)
+    if prefill == "apart":
+        return decode
+    if prefill == "exclusive":
+        one = prefill_time(deployment, real(prompt) - real(prefix), prefix=prefix).total
+        held = prefill_interference(batch, output, one / deployment.pipeline_parallel)
+        return replace(decode, overhead=decode.overhead + held)
+    prompts = prefill_interference(batch, output, 1 / deployment.pipeline_parallel)
+    return _together(deployment, batch, context, real(prompt) - real(prefix), prefix, prompts)
+
+
+def request_rate(deployment: Deployment, batch: Value, prompt: Value, output: Value, prefix: Value = 0) -> Value:
+    """Requests a second that one replica finishes in a closed loop of B, prefilling exclusively: B / (TTFT + ...).
+
+    Each takes one prefill, which starts at once, and N_out - 1 steps of TPOT (Little's law). Of a whole cycle,
+    B prefills and N_out - 1 decode steps, B requests come out.
+    """
+    first = prefill_time(deployment, real(prompt) - real(prefix), prefix=prefix).total
+    step = steady_step(deployment, batch, prompt, output, prefix=prefix).total
+    return real(batch) / (first + (real(output) - 1) * step)
+
+
+def chunked_prefill_time(
+    deployment: Deployment,
+    prompt: Value,
+    chunk: Value,
+    batch: Value | None = None,
+    context: Value = 0,
+    prefix: Value = 0,
+) -> Value:
+    """Seconds until a prompt is prefilled, C tokens a step: the sum over its chunks, each with a longer prefix.
+
+    Parameters
+    ----------
+    prompt, chunk : float or array
+        S and C, numbers.
+    batch, context : float, array or symbol
+        Requests that decode in each of the steps, and tokens that each has in the KV cache; None on an idle server.
+    prefix : float, array or symbol
+        Tokens before the prompt that a prefix cache holds.
+    """
+    check_value("chunked_prefill_time", "prompt", prompt)
+    check_value("chunked_prefill_time", "chunk", chunk)
+    if is_symbolic(prompt, chunk):
+        raise ValueError("chunked_prefill_time has no closed form: pass numbers, not symbols, for prompt and chunk")
+    prompt, chunk = real(prompt), real(chunk)
+    seconds: Value = 0
+    for index in range(int(np.max(ceil(prompt / chunk)))):
+        done = minimum(index * chunk, prompt)
+        tokens = minimum(chunk, prompt - done)
+        some = where(tokens > 0, tokens, 1)  # a shorter prompt than the longest is done already
+        if batch is None:
+            step = prefill_time(deployment, some, prefix=real(prefix) + done)
+        else:
+            step = mixed_time(deployment, batch, context, some, real(prefix) + done)
+        seconds = seconds + where(tokens > 0, step.total, 0 * step.total)
+    return seconds
+
+
+def multi_step_time(deployment: Deployment, batch: Value, context: Value, steps: Value) -> StepTime:
+    """Time of a decode step when the host plans `steps` steps at once: its time theta counts once in `steps`.
+
+    What it costs is not in here: a request that ends or arrives within the steps waits for their end, and
+    (steps - 1) / 2 tokens on average are computed for nothing.
+    """
+    check_value("multi_step_time", "steps", steps, minimum=1)
+    step, host = decode_time(deployment, batch, context), deployment.constants.step_overhead
+    return replace(step, overhead=step.overhead - host + host / real(steps))
+
+
+def expected_longest(lengths: Value, batch: Value, weights: Value | None = None) -> Value:
+    """Expected output tokens of the longest of B requests drawn from a distribution of lengths.
+
+    Exact: the longest is at most x with probability P(length <= x)^B.
+
+    Parameters
+    ----------
+    lengths : array
+        Output lengths that occur, numbers.
+    batch : float, array or symbol
+        Requests B of a batch.
+    weights : array, optional
+        How often each length occurs, in any unit; equally often by default.
+    """
+    check_value("expected_longest", "batch", batch)
+    values, shares = _distribution(lengths, weights)
+    below = np.concatenate([[0], np.cumsum(shares)]).tolist()
+    below[-1] = 1  # whatever the sum lost
+    exponent = real(batch)
+    return sum(x * (upto**exponent - less**exponent) for x, less, upto in zip(values, below, below[1:], strict=False))
+
+
+def static_idle_share(lengths: Value, batch: Value | None = None, weights: Value | None = None) -> Value:
+    """Share of a static batch's slots that have nothing to decode: 1 - mean / longest, over all steps.
+
+    A static batch runs until its longest request ends. Continuous batching gives a slot to the next request at
+    once, so it finishes 1 / (1 - share) times the tokens in the same steps, as long as requests wait.
+
+    Parameters
+    ----------
+    lengths : array
+        Output lengths: of the requests of one batch, or those that occur.
+    batch : float, array or symbol, optional
+        Requests B drawn from `lengths`, on average over many batches; None takes `lengths` as the one batch.
+    weights : array, optional
+        How often each length occurs, in any unit; equally often by default.
+    """
+    values, shares = _distribution(lengths, weights)
+    mean = sum(x * share for x, share in zip(values, shares, strict=True))
+    return 1 - mean / (values[-1] if batch is None else expected_longest(lengths, batch, weights))
+
+
+def _distribution(lengths: Value, weights: Value | None) -> tuple[list[float], list[float]]:
+    """Lengths in ascending order, and the share of each."""
+    check_value("lengths of requests", "lengths", lengths)
+    lengths = np.ravel(np.asarray(lengths, dtype=float))
+    weights = np.ones(lengths.size) if weights is None else np.ravel(np.asarray(weights, dtype=float))
+    check_value("lengths of requests", "weights", weights)
+    if lengths.size != weights.size or not lengths.size:
+        raise ValueError(f"lengths of requests: {lengths.size} lengths need as many weights, not {weights.size}")
+    values, index = np.unique(lengths, return_inverse=True)
+    shares = np.bincount(index, weights) / weights.sum()
+    return values.tolist(), shares.tolist()
