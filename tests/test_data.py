@@ -85,7 +85,7 @@ def test_every_value_says_where_it_comes_from(kind, row):
     assert owned_up == (row["kind"] == "assumed"), "an assumption says that it is one, and nothing else does"
 
 
-@pytest.mark.parametrize("kind", ["model", "accelerator", "link"])
+@pytest.mark.parametrize("kind", data.KINDS)
 def test_every_source_has_an_address_or_says_that_there_is_none(kind):
     for row in data.provenance(kind):
         assert re.fullmatch(r"https://[^\s/]+\.[^\s]+|none found", row["url"]), row
