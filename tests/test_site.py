@@ -197,6 +197,27 @@ def test_captions_stay_while_tables_scroll(visit, name, width):
         assert (table.get_attribute("tabindex") == "0") == wide  # what scrolls, the keyboard reaches
 
 
+# Cells whose words stand nearer than 8 pixels to those of the next cell.
+CLOSE = """() => {
+    const words = cell => {
+        const range = document.createRange(), formula = cell.querySelector(":scope > mjx-container > mjx-math");
+        range.selectNodeContents(formula ?? cell); // and not the unseen copy of a formula
+        return range.getBoundingClientRect();
+    };
+    return [...document.querySelectorAll(".bd-article table:not(.cards) :is(td, th)")]
+        .filter(cell => cell.nextElementSibling)
+        .filter(cell => words(cell.nextElementSibling).left - words(cell).right < 8)
+        .map(cell => `${cell.textContent} | ${cell.nextElementSibling.textContent}`);
+}"""
+
+
+@every_width
+@every_page
+def test_cells_of_tables_keep_their_distance(visit, name, width):
+    page, *_ = visit(name, width)
+    assert page.evaluate(CLOSE) == []
+
+
 @pytest.mark.parametrize("name", ["book/notation", LEDGER])
 @every_width
 def test_tables_of_words_need_no_scrolling(visit, name, width):
