@@ -1,13 +1,22 @@
 """Accelerator-seconds, dollars and joules of a token: conservation, and published bills."""
 
+import inspect
+import sys
+
 import numpy as np
 import pytest
+import test_dimensions
+import test_disaggregation
+import test_ops
+import test_quantization
+import test_training
 from examples import SOURCE, deployments, refused
 from hypothesis import given
 from hypothesis import strategies as st
+from test_dimensions import ONE, second
 
 import perfmodel as pm
-from perfmodel import economics
+from perfmodel import disaggregation, economics, quantization, training
 from perfmodel.economics import TokenCost, accelerator_seconds, dollars_per_token, joules_per_token
 
 OPS_CALLS = {
@@ -15,25 +24,20 @@ OPS_CALLS = {
     "dollars_per_token": lambda d, B, S, n, s: dollars_per_token(TokenCost(B * 1e-6, n * 1e-6), S * 1e-3, 0.5),
     "joules_per_token": lambda d, B, S, n, s: joules_per_token(TokenCost(B * 1e-6, n * 1e-6), S, 1.2, 0.5, s),
 }
-
-
-def dimension_calls(one, second, byte):
-    """Rows of the table of dimensions, made with the units of its registry. Dollars and joules are counted."""
-    cost = (1e-6, 1e-4)
-    return {
-        "accelerator_seconds": (second, lambda d, u: accelerator_seconds(d, 64, 1024, 256)),
-        "dollars_per_token": (
-            one,
-            lambda d, u: dollars_per_token(TokenCost(*(x * u(second) for x in cost)), 2 / 3600 / u(second), 0.5),
+DIMENSION_CALLS = {  # dollars and joules are counted
+    "accelerator_seconds": (second, lambda d, u: accelerator_seconds(d, 64, 1024, 256)),
+    "dollars_per_token": (
+        ONE,
+        lambda d, u: dollars_per_token(TokenCost(1e-6 * u(second), 1e-4 * u(second)), 2 / 3600 / u(second), 0.5),
+    ),
+    "joules_per_token": (
+        ONE,
+        lambda d, u: joules_per_token(
+            TokenCost(1e-6 * u(second), 1e-4 * u(second)), 700 / u(second), 1.2, 0.5, 100 / u(second)
         ),
-        "joules_per_token": (
-            one,
-            lambda d, u: joules_per_token(
-                TokenCost(*(x * u(second) for x in cost)), 700 / u(second), 1.2, 0.5, 100 / u(second)
-            ),
-        ),
-    }
-
+    ),
+}
+TABLES = (test_disaggregation, test_quantization, test_training, sys.modules[__name__])
 
 HOUR, DAY = 3600, 86400
 
@@ -145,7 +149,39 @@ def test_bad_input(call, words):
     refused(call, *words)
 
 
+# Floats, arrays, symbols and units: the functions of four modules
+
+SYMBOLIC = {name: call for table in TABLES for name, call in table.OPS_CALLS.items()}
+NUMERIC = {name: call for table in TABLES for name, call in getattr(table, "NUMERIC_CALLS", {}).items()}
+UNITS = {name: call for table in TABLES for name, call in table.DIMENSION_CALLS.items()}
+
+
 def test_every_function_is_in_the_tables():
-    public = {name for name, value in vars(economics).items() if callable(value) and name[0].islower()}
-    written = {name for name in public if getattr(economics, name).__module__ == economics.__name__}
-    assert written - {"_times"} == set(OPS_CALLS) == set(dimension_calls(1, 1, 1))
+    written = {
+        name
+        for module in (disaggregation, economics, quantization, training)
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+    assert written == set(SYMBOLIC | NUMERIC) == set(UNITS)
+
+
+@pytest.mark.parametrize("kind", test_ops.DEPLOYMENTS)
+@pytest.mark.parametrize("name", SYMBOLIC | NUMERIC)
+def test_arrays_give_what_floats_give(name, kind, monkeypatch):
+    monkeypatch.setitem(test_ops.CALLS, name, (SYMBOLIC | NUMERIC)[name])
+    test_ops.test_arrays_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
+
+
+@pytest.mark.parametrize("kind", test_ops.DEPLOYMENTS)
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbols_give_what_floats_give(name, kind, monkeypatch):
+    monkeypatch.setitem(test_ops.CALLS, name, SYMBOLIC[name])
+    test_ops.test_symbols_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
+
+
+@pytest.mark.parametrize("kind", test_dimensions.PLAIN)
+@pytest.mark.parametrize("name", UNITS)
+def test_dimension_and_value(name, kind, monkeypatch):
+    monkeypatch.setitem(test_dimensions.CALLS, name, UNITS[name])
+    test_dimensions.test_dimension_and_value(name, kind)
