@@ -84,6 +84,10 @@ def test_a_branch_inside_an_idle_branch_does_not_count():
     assert active == {(outer, outer.args.index(t))}
     _, active = evaluate(sp.Max(B, S), {B: sp.Integer(3), S: sp.Integer(3)})
     assert active == set()  # a tie shows nothing about either
+    guarded = sp.Max(sp.Piecewise((0, B > 1), (t, True)) * 2, 0 * t + sp.Piecewise((0, B > 1), (S, True)))
+    _, active = evaluate(guarded, {B: sp.Integer(3), S: sp.Integer(3), t: sp.Integer(1)})
+    assert {i for _, i in active} == {0}  # but what was asked on the way to it was asked
+    assert len(active) == 2
 
 
 def test_a_branch_that_is_never_entered_is_named():
@@ -141,6 +145,32 @@ def test_what_jumps_alike_is_accepted(one, other):
 def test_a_jump_that_was_not_met_is_named():
     proof = assert_same(sp.floor(sp.sqrt(B) * sp.pi) * 2.0, 2 * sp.floor(sp.pi * sp.sqrt(B)))
     assert repr(proof).endswith("random points, none where pi*sqrt(B) is whole")
+
+
+MANY = sp.Piecewise((B, t > 1), (S, True))
+FEW = sp.Piecewise((B, t >= 1), (S, True))
+
+
+def test_the_edge_of_a_condition_is_a_case_of_its_own():
+    """One device is a case that no random number of devices meets, though it may lie outside the usual range."""
+    assert "every branch of Piecewise" in repr(assert_same(2.0 * MANY, 2 * MANY))
+    with pytest.raises(AssertionError, match=r"; at .*t = 1:"):
+        assert_same(2.0 * MANY, 2 * FEW, ranges={"t": (0.5, 2)})
+    X = sp.Symbol("X", positive=True)
+    dense = sp.Piecewise((B, X > 1), (S, True))
+    assert "every branch of Piecewise" in repr(assert_same(2.0 * dense, 2 * dense))
+    with pytest.raises(AssertionError, match="not entered twice"):
+        assert_same(2.0 * dense, 2 * dense, ranges={X: (8, 512)})
+
+
+def test_a_question_that_is_settled_is_not_asked_again():
+    """Inside "more than one device", the branch for one device is dead: no point could enter it."""
+    inside = sp.Piecewise((MANY + 1, t > 1), (L, True)) * 2
+    assert_same(inside, sp.Piecewise((2 * B + 2.0, t > 1), (2 * L, True)))
+    outside = sp.Piecewise((L, t > 1), (sp.Max(MANY, D), True)) * 2
+    assert_same(outside, sp.Piecewise((2 * L, t > 1), (2.0 * sp.Max(S, D), True)))
+    with pytest.raises(AssertionError, match="; at "):
+        assert_same(outside, sp.Piecewise((2 * L, t > 1), (2.0 * sp.Max(B, D), True)))
 
 
 def test_points_lie_within_the_ranges_given():

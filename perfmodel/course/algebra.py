@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html import escape
@@ -10,7 +11,7 @@ from typing import Any
 
 import sympy as sp
 
-from perfmodel.course.sampling import Point, Ranges, draw, steps, usual, value_at
+from perfmodel.course.sampling import Point, Ranges, borders, draw, steps, usual, value_at
 
 BRANCHING = (sp.Max, sp.Min, sp.Piecewise)
 MOST_POINTS = 4000
@@ -59,7 +60,8 @@ def assert_same(
     Structure is compared first, then ``simplify`` is asked. It misses many identities of Max and Min, so what is
     left is evaluated exactly at random points until each branch of every Max, Min and Piecewise, on either side,
     was the active one at least twice: a wrong branch cannot hide. (A border between two branches of a Piecewise that
-    is slightly shifted can.) With a floor, a ceiling or a remainder, points lie on their jumps too.
+    is slightly shifted can, if it depends on two symbols.) With a floor, a ceiling or a remainder, points lie on their
+    jumps too.
 
     Parameters
     ----------
@@ -108,11 +110,12 @@ def compare(derived: Any, code: Any, *, ranges: Ranges = None, points: int = 40,
         return Proof("by simplification")
     if inexact and steps(derived, code):  # 0.1 x must jump where x/10 does
         derived, code = (sp.nsimplify(side, rational=True) for side in (derived, code))
-    jumps = steps(derived, code)
+    derived, code = unnested(derived, {}), unnested(code, {})
+    sides, jumps = (derived, code), steps(derived, code)
     nodes = {node for side in (derived, code) for node in sp.preorder_traversal(side) if isinstance(node, BRANCHING)}
     entered = {(node, i): 0 for node in nodes for i in range(len(node.args))}
     met: set[Any] = set()  # of the jumps
-    for tried, point in enumerate(draw(usual((derived, code), ranges or {}), jumps, seed), 1):
+    for tried, point in enumerate(draw(usual(sides, ranges or {}), jumps, borders(sides, ranges or {}), seed), 1):
         (a, active_a), (b, active_b) = evaluate(derived, point), evaluate(code, point)
         if not _equal(a, b, inexact):
             return _mismatch(derived, code, a, b, point)
@@ -152,8 +155,24 @@ def evaluate(expr: Any, point: Point) -> tuple[Any, set[tuple[Any, int]]]:
     value = expr.func(*(number for number, _ in parts))
     if isinstance(expr, sp.Max | sp.Min):
         largest = [i for i, (number, _) in enumerate(parts) if number == value]
-        return value, parts[largest[0]][1] | {(expr, largest[0])} if len(largest) == 1 else set()
+        inside = set().union(*(parts[i][1] for i in largest))
+        return value, inside | ({(expr, largest[0])} if len(largest) == 1 else set())
     return value, set().union(*(active for _, active in parts))
+
+
+def unnested(expr: Any, known: Mapping[Any, Any]) -> Any:
+    """The same expression, where a condition that an outer Piecewise has settled is not asked again inside it."""
+    if not expr.has(sp.Piecewise):
+        return expr
+    if not isinstance(expr, sp.Piecewise):
+        parts = [unnested(part, known) for part in expr.args]
+        return expr if all(map(operator.is_, parts, expr.args)) else expr.func(*parts)
+    pairs = []
+    for value, condition in expr.args:
+        asked = condition.xreplace(known)
+        pairs.append((unnested(value, {**known, condition: sp.true}), asked))
+        known = {**known, condition: sp.false}
+    return sp.Piecewise(*pairs)
 
 
 def _expression(value: Any, side: str) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy as sp
+from sympy.core.relational import Relational
 
 from perfmodel.letters import notation
 
@@ -64,8 +65,25 @@ def steps(*sides: Any) -> list[Any]:
     return sorted((argument for argument in rounded | divided if argument.free_symbols), key=str)
 
 
-def draw(within: Mapping[Any, tuple[float, float]], jumps: list[Any], seed: int) -> Iterator[Point]:
-    """Random points, log-uniform, without end.
+def borders(sides: Sequence[Any], given: Mapping[Any, tuple[float, float]]) -> list[tuple[Any, Any]]:
+    """(symbol, number) of each condition that compares the two, as "more than one device": a case of its own.
+
+    The usual range of the symbol may leave the number out, a given one rules it out.
+    """
+    limits = {str(symbol): ends for symbol, ends in given.items()}
+    found = set()
+    for condition in set().union(*(node.atoms(Relational) for side in sides for node in side.atoms(sp.Piecewise))):
+        for symbol, number in (condition.args, condition.args[::-1]):
+            low, high = limits.get(str(symbol), (0, math.inf))
+            if symbol.is_Symbol and number.is_Rational and number.is_positive and low <= number <= high:
+                found.add((symbol, number))
+    return sorted(found, key=str)
+
+
+def draw(
+    within: Mapping[Any, tuple[float, float]], jumps: list[Any], edges: list[tuple[Any, Any]], seed: int
+) -> Iterator[Point]:
+    """Random points, log-uniform, without end; every fourth on an edge, if there are any.
 
     Where something jumps, a third of the points has whole numbers only, and a third lies on a jump: ``ceiling(x)``
     and ``floor(x) + 1`` differ nowhere else.
@@ -80,6 +98,8 @@ def draw(within: Mapping[Any, tuple[float, float]], jumps: list[Any], seed: int)
                 point[symbol] = nearest
             else:
                 point[symbol] = sp.Rational(f"{value:.4g}")  # short enough to print
+        if edges and count % 4 == 3:
+            point |= [edges[count // 4 % len(edges)]]
         yield _onto(point, jumps[count // 3 % len(jumps)], within, rng) if jumps and count % 3 == 2 else point
 
 
