@@ -83,8 +83,8 @@ def _together(
 
 def _messages(deployment: Deployment, tokens: Value) -> Value:
     """Seconds of the messages that all tokens of a pass share."""
-    d = deployment
-    return tensor_parallel_time(d, tokens) + expert_parallel_time(d, tokens) + pipeline_time(d, tokens)
+    times = (tensor_parallel_time, expert_parallel_time, pipeline_time)
+    return sum(time(deployment, tokens) for time in times)
 
 
 def steady_step(
@@ -170,7 +170,7 @@ def chunked_prefill_time(
     check_value("chunked_prefill_time", "prompt", prompt)
     check_value("chunked_prefill_time", "chunk", chunk)
     if is_symbolic(prompt, chunk):
-        raise ValueError("chunked_prefill_time has no closed form: pass numbers, not symbols, for prompt and chunk")
+        raise ValueError("chunked_prefill_time has no closed form: pass numbers, not symbols")
     prompt, chunk = real(prompt), real(chunk)
     seconds: Value = 0
     for index in range(int(np.max(ceil(prompt / chunk)))):
@@ -212,10 +212,8 @@ def expected_longest(lengths: Value, batch: Value, weights: Value | None = None)
     """
     check_value("expected_longest", "batch", batch)
     values, shares = _distribution(lengths, weights)
-    below = np.concatenate([[0], np.cumsum(shares)]).tolist()
-    below[-1] = 1  # whatever the sum lost
-    exponent = real(batch)
-    return sum(x * (upto**exponent - less**exponent) for x, less, upto in zip(values, below, below[1:], strict=False))
+    below, batch = [0, *np.cumsum(shares).tolist()[:-1], 1], real(batch)  # P(length < x), and 1
+    return sum(x * (upto**batch - less**batch) for x, less, upto in zip(values, below, below[1:], strict=False))
 
 
 def static_idle_share(lengths: Value, batch: Value | None = None, weights: Value | None = None) -> Value:
@@ -242,7 +240,7 @@ def _distribution(lengths: Value, weights: Value | None) -> tuple[list[float], l
     """Lengths in ascending order, and the share of each."""
     check_value("lengths of requests", "lengths", lengths)
     lengths = np.ravel(np.asarray(lengths, dtype=float))
-    weights = np.ones(lengths.size) if weights is None else np.ravel(np.asarray(weights, dtype=float))
+    weights = np.ones(lengths.size) if weights is None else np.ravel(weights)
     check_value("lengths of requests", "weights", weights)
     if lengths.size != weights.size or not lengths.size:
         raise ValueError(f"lengths of requests: {lengths.size} lengths need as many weights, not {weights.size}")

@@ -231,11 +231,10 @@ def goodput(
     mean in a real server, and an arrival meets a step under way: the scheduler laboratory has both. Numbers
     and arrays, no symbols.
     """
-    limits = batch_limits(deployment, prompt, output, ttft_limit, tpot_limit)
-    batch = minimum(limits.batch, 1e15)
     first = prefill_time(deployment, prompt).total
     stage = first / deployment.pipeline_parallel  # after which the next prefill may follow
     arrivals = md1_capacity(stage, real(ttft_limit) * ROUNDING - first, share)
+    batch = batch_limits(deployment, prompt, output, ttft_limit, tpot_limit).batch
     turnover = where(batch > 0, request_rate(deployment, maximum(batch, 1), prompt, output), 0)
     return deployment.data_parallel * minimum(arrivals, turnover)
 
