@@ -73,7 +73,7 @@ def visited_experts(chances: Any, tokens: Value) -> Any:
     """
     check_value("visited_experts", "chances", chances, minimum=0, maximum=1)
     check_value("visited_experts", "tokens", tokens, minimum=0)
-    return (1 - (1 - real(chances)) ** np.expand_dims(real(tokens), -1)).sum(axis=-1)
+    return (1 - (1 - real(chances)) ** np.expand_dims(tokens, -1)).sum(axis=-1)
 
 
 def expert_bytes_read(deployment: Deployment, tokens: Value, chances: Any = None) -> Value:

@@ -388,7 +388,7 @@ def test_replicas_share_the_visits_of_their_expert(chance, redundant):
 def test_replicas_by_hand():
     """0.9 becomes 2 x 0.45; then 0.6 is the busiest and becomes 2 x 0.3; then 0.5."""
     chance = np.array([0.9, 0.6, 0.5])
-    assert replicate(chance, 0) == pytest.approx(chance)
+    assert replicate([0.9, 0.6, 0.5], 0) == pytest.approx(chance)
     assert replicate(chance, 1) == pytest.approx([0.45, 0.45, 0.6, 0.5])
     assert replicate(chance, 2) == pytest.approx([0.45, 0.45, 0.3, 0.3, 0.5])
     assert replicate(chance, 3) == pytest.approx([0.45, 0.45, 0.3, 0.3, 0.25, 0.25])

@@ -70,6 +70,19 @@ def test_arrays_of_both_arguments():
     assert expected_tokens(0.5, [0, 1, 2]) == pytest.approx([1, 1.5, 1.75])
 
 
+def test_lengths_may_be_lists():
+    assert speculative_speedup([2, 3], [1, 2], [0.5, 0.25], [1, 1.5]) == pytest.approx([2 / 1.5, 3 / 2])
+    assert best_draft_length([0.05, 0.8], [0.1, 0.1]).tolist() == [0, 6]
+    assert relative_draft_cost(SOURCE, SOURCE, [1, 2], [0, 0], [1, 2]) == pytest.approx([1, 1], rel=1e-4)
+    assert free_batch(SOURCE, [0, 4]) == pytest.approx([221.4925, 221.4925 / 5], rel=1e-6)
+    for found in (
+        break_even_batch(SOURCE, [TAU, 1], [GAMMA, GAMMA], [COST, COST], [0, 0]),
+        [break_even_batch(SOURCE, tokens, GAMMA, COST) for tokens in (TAU, 1)],
+    ):
+        assert found == pytest.approx([131.19446, 0])
+    assert np.isinf(paying_context(SOURCE, [TAU, 1], [GAMMA, GAMMA], [COST, COST])).tolist() == [False, True]
+
+
 # Leviathan's speed-up
 
 
@@ -426,6 +439,7 @@ def test_a_tree_of_drafts():
         (lambda: break_even_batch(SOURCE, 0, 4, 0.1), ("break_even_batch", "tokens=0", "at least 1")),
         (lambda: break_even_batch(SOURCE, 2, -4, 0.1), ("break_even_batch", "draft_tokens=-4", "at least 0")),
         (lambda: break_even_batch(SOURCE, 2, 4, -0.1), ("break_even_batch", "draft_cost=-0.1", "at least 0")),
+        (lambda: break_even_batch(SOURCE, 2, 4, 0.1, -1), ("break_even_batch", "context=-1", "at least 0")),
         (lambda: paying_context(SOURCE, 0, 4, 0.1), ("paying_context", "tokens=0", "at least 1")),
     ],
 )
