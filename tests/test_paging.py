@@ -84,6 +84,7 @@ def test_paging_never_holds_fewer_requests_than_reservations_of_the_longest(depl
     reserved = 16 * -(-tokens // 16) * factor
     held = paging.contiguous_concurrency(deployment, reserved)
     assert held == pm.kv_capacity_tokens(deployment) // reserved
+    assert paging.contiguous_concurrency(deployment, 1) == pm.kv_capacity_tokens(deployment)
     assert pm.max_concurrency(deployment, tokens) >= factor * held
 
 

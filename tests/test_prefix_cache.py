@@ -78,11 +78,14 @@ def test_equal_turns_as_the_audit_counts_them():
 
 
 def test_a_conversation_turn_by_turn():
-    """Blocks of 16, system prompt 20, questions of 10, answers of 30: prompts of 30, 70, 110 tokens.
+    """Blocks of 16, questions of 10, answers of 30, so that with a system prompt of 24 prompts have 34, 74, 114 tokens.
 
-    Cached of the history are 59 and 99 tokens, its last token having been sampled and never read: 48 and 96 in blocks.
+    Of the history of 64 and 104 tokens the last was sampled and never read: 63 and 103 are cached, 48 and 96 of them
+    in whole blocks. One token more in front, and four blocks are full. Without it: questions of 16, answers of 17.
     """
-    assert prefix_cache.conversation_hit_rate(3, 10, 30, system=20) == pytest.approx((48 + 96) / (30 + 70 + 110))
+    assert prefix_cache.conversation_hit_rate(3, 10, 30, system=24) == pytest.approx((48 + 96) / (34 + 74 + 114))
+    assert prefix_cache.conversation_hit_rate(3, 10, 30, system=25) == pytest.approx((64 + 96) / (35 + 75 + 115))
+    assert prefix_cache.conversation_hit_rate(2, 16, 17) == pytest.approx(32 / (16 + 49))
     assert prefix_cache.conversation_hit_rate(1, 10, 30, system=2000) == 0
 
 

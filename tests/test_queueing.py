@@ -201,6 +201,7 @@ def test_a_saturated_queue():
     assert queueing.erlang_c(4, 4) == queueing.erlang_c(4, 100) == 1
     assert queueing.mmc_wait(4, 1, 4) == math.inf
     assert queueing.mmc_within(4, 1, 4, 1e9) == queueing.md1_within(1, 1, 1e9) == 0
+    assert queueing.mmc_within(5, 1, 4, 1) == queueing.md1_within(1.5, 1, 1) == 0
     expected = [1, *(erlang_by_definition(c, 1.5) for c in (2, 4))]
     assert queueing.erlang_c(np.array([1, 2, 4]), 1.5) == pytest.approx(expected)
 
