@@ -228,6 +228,7 @@ def test_expert_bytes_of_wide_expert_parallelism():
     assert expert_bytes_read(wide, 4) == pytest.approx(2 * (1 - (1 - 8 / 256) ** 128) * EXPERT, rel=1e-12)
     apart = replace(wide, expert_parallel=False)  # a quarter of every expert, for the tokens of one replica
     assert expert_bytes_read(apart, 4) == pytest.approx(64 * (1 - (1 - 8 / 256) ** 4) * EXPERT, rel=1e-12)
+    assert expert_bytes_read(wide, [1, 4]) == pytest.approx([expert_bytes_read(wide, tokens) for tokens in (1, 4)])
     popular = visit_chances(zipf_popularity(256, 1), 8)
     assert expert_bytes_read(wide, 4, popular) == pytest.approx(visited_experts(popular, 128) / 128 * EXPERT)
 
@@ -301,6 +302,12 @@ def test_node_limited_routing_of_deepseek():
     assert by_hand < 4 < token_copies(DEEPSEEK, 8)
 
 
+def test_more_groups_than_a_token_has_experts():
+    """16 of 64 groups of four experts: C(60, 8)/C(64, 8) is the chance that an open group is spared."""
+    by_hand = 16 * (1 - comb(60, 8) / comb(64, 8))
+    assert token_copies(DEEPSEEK, 64, groups=64, groups_per_token=16) == pytest.approx(by_hand, rel=1e-12)
+
+
 def test_copies_of_symbols():
     """Eight factors give what binomials give, with symbols for the experts, the ranks and the experts of a token."""
     experts, ranks, q = sp.symbols("X n q", positive=True, integer=True)
@@ -312,7 +319,7 @@ def test_copies_of_symbols():
     ):
         traced = token_copies(model, ranks)
         assert sp.simplify(traced.subs({experts: 256, ranks: 8, q: 8}) - exact) == 0
-    assert token_copies(DEEPSEEK, np.array([1, 8, 256])) == pytest.approx([1, float(exact), 8])
+    assert token_copies(DEEPSEEK, [1, 8, 256]) == pytest.approx([1, float(exact), 8])
 
 
 # Imbalance
@@ -519,7 +526,10 @@ def test_rank_memory_of_a_pipeline_stage():
             ("token_copies", "ranks=7", "does not divide", "experts=256", "DeepSeek-V3"),
         ),
         (lambda: token_copies(DEEPSEEK, np.array([8, 7])), ("ranks=[8 7]", "does not divide")),
+        (lambda: token_copies(mixture(24, 2), 1.5), ("ranks=1.5", "whole")),
         (lambda: token_copies(DEEPSEEK, 8, 0), ("groups=0", "at least 1")),
+        (lambda: token_copies(DEEPSEEK, 8, 1.6), ("groups=1.6", "whole")),
+        (lambda: token_copies(DEEPSEEK, 8, 8, 1.5), ("groups_per_token=1.5", "whole")),
         (lambda: token_copies(DEEPSEEK, 8, 4, 5), ("groups_per_token=5", "at most 4")),
         (lambda: token_copies(DEEPSEEK, 8, 4, 0), ("groups_per_token=0", "at least 1")),
         (lambda: token_copies(DEEPSEEK, 4, 8, 4), ("groups=8", "does not divide ranks=4")),
@@ -530,6 +540,7 @@ def test_rank_memory_of_a_pipeline_stage():
         (lambda: replicate([0.5], -1), ("redundant=-1", "at least 0")),
         (lambda: replicate([0.5], 0.5), ("redundant=0.5", "whole")),
         (lambda: load_imbalance([0.5, 0.5], 0), ("load_imbalance", "ranks=0", "at least 1")),
+        (lambda: load_imbalance([0.5, 0.5, 0.5], 1.5), ("ranks=1.5", "whole")),
         (lambda: load_imbalance([0.5, 0.5, 0.5], 2), ("ranks=2", "does not divide the 3 slots")),
         (lambda: load_imbalance([0.5, 0.5], 2, 1), ("does not divide the 3 slots",)),
         (lambda: rank_memory(QUANTISED, -1), ("rank_memory", "cached_tokens=-1", "at least 0")),

@@ -72,7 +72,12 @@ def test_arrays_of_both_arguments():
 
 def test_lengths_may_be_lists():
     assert speculative_speedup([2, 3], [1, 2], [0.5, 0.25], [1, 1.5]) == pytest.approx([2 / 1.5, 3 / 2])
+    assert speculative_speedup([2, 3], 4, 0.25) == pytest.approx([1, 1.5])
     assert best_draft_length([0.05, 0.8], [0.1, 0.1]).tolist() == [0, 6]
+    assert best_draft_length(0.8, [0.1, 0.9]).tolist() == [6, 0]
+    assert relative_draft_cost(SOURCE, SOURCE, 1, [0, 9]) == pytest.approx([1, 1])
+    assert break_even_batch(SOURCE, TAU, [GAMMA, 40], COST) == pytest.approx([131.19446, 0])
+    assert break_even_batch(SOURCE, TAU, GAMMA, COST, [0, 1e9]).tolist() == pytest.approx([131.19446, np.inf])
     assert relative_draft_cost(SOURCE, SOURCE, [1, 2], [0, 0], [1, 2]) == pytest.approx([1, 1], rel=1e-4)
     assert free_batch(SOURCE, [0, 4]) == pytest.approx([221.4925, 221.4925 / 5], rel=1e-6)
     for found in (
@@ -318,6 +323,11 @@ def test_stages_of_a_pipeline_share_the_batch():
         alone = break_even_batch(SOURCE, TAU, GAMMA, COST, context)
         assert break_even_batch(staged, TAU, GAMMA, COST, context) == pytest.approx(2 * alone)
     assert paying_context(staged, TAU, GAMMA, COST) == pytest.approx(paying_context(SOURCE, TAU, GAMMA, COST))
+
+
+def test_drafting_nothing_never_pays():
+    assert np.isinf(paying_context(SOURCE, 1, 0, COST))
+    assert break_even_batch(SOURCE, 1, 0, COST) == 0
 
 
 @given(deployments(**DENSE), batches, st.integers(0, 500_000), st.integers(1, 500_000), st.integers(1, 8))
