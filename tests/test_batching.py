@@ -92,6 +92,8 @@ def test_a_mixed_step_counted_by_hand(step):
     assert found.total == approx(max(linear, weights) + max(attention, cache))
     assert found.by_totals == approx(max(linear + attention, weights + cache))
     assert found.communication == found.overhead == 0
+    first, cold = (batching.mixed_time(SOURCE4, *step[:3], *prefix).total for prefix in ([], [0]))
+    assert first == cold
 
 
 @given(machines(), batches, contexts, chunks, prefixes)
@@ -128,14 +130,31 @@ def test_each_micro_batch_of_a_pipeline_has_its_chunk():
     assert batching.mixed_time(d, 64, 1280, 512).total == approx(batching.mixed_time(SOURCE4, 32, 1280, 512).total)
 
 
-@given(machines(), batches, contexts, chunks, prefixes)
+def test_a_pipeline_that_is_not_full_passes_one_request_at_a_time():
+    """Mixtral, two requests in four stages: each pass has one of them and a chunk of three tokens."""
+    d = examples.served("mixtral-8x7b", tensor_parallel=2, link=None)
+    few = batching.mixed_time(replace(d, pipeline_parallel=4), 2, 1000, 3)
+    assert few.memory.experts == approx(batching.mixed_time(d, 1, 1000, 3).memory.experts)
+    assert few.total == approx(batching.mixed_time(d, 1, 1000, 3).total)
+
+
+def test_messages_of_a_mixed_step_in_a_ring():
+    """Two groups share 512 prompt tokens, not the 64 that decode, whose queries go round; keys and values of the prompt
+    go round as far as its attention does not hide them."""
+    d = examples.served(tensor_parallel=2, context_parallel=2)
+    hidden = pm.prefill_time(d, 512).compute.attention
+    expected = pm.tensor_parallel_time(d, 64 + 256) + pm.pass_q_time(d, 64) + pm.pass_kv_time(d, 512) - hidden
+    assert pm.pass_kv_time(d, 512) > hidden
+    assert batching.mixed_time(d, 64, 1280, 512).communication == approx(expected)
+
+
+@given(machines(ring=False), batches, contexts, chunks, prefixes)
 def test_more_work_never_shortens_a_mixed_step(d, batch, context, chunk, prefix):
     base = batching.mixed_time(d, batch, context, chunk, prefix).total * (1 - CLOSE)
     assert batching.mixed_time(d, batch + 1, context, chunk, prefix).total >= base
     assert batching.mixed_time(d, batch, context + 1, chunk, prefix).total >= base
     assert batching.mixed_time(d, batch, context, chunk + 1, prefix).total >= base
-    if d.context_parallel == 1:  # in a ring, the time of a longer prefix hides more of its messages
-        assert batching.mixed_time(d, batch, context, chunk, prefix + 1).total >= base
+    assert batching.mixed_time(d, batch, context, chunk, prefix + 1).total >= base
 
 
 # A prompt in chunks
@@ -160,6 +179,8 @@ def test_chunks_of_a_long_prompt_do_the_same_arithmetic():
     beside = batching.chunked_prefill_time(SOURCE4, 100_000, 8192, batch=64, context=1280)
     decoding = 13 * 64 * (2 * 70e9 + 4 * 64 * 128 * 80 * 1280) / (4 * 742e12)
     assert beside == approx(whole + decoding)
+    bare, none = (batching.chunked_prefill_time(SOURCE4, 5000, 512, 64, *context) for context in ([], [0]))
+    assert bare == none
 
 
 def test_an_overhead_counts_once_a_chunk():
@@ -212,6 +233,16 @@ def test_the_fused_step_counted_by_hand():
     cache = 2 * 80 * 8 * 128 * 2 * (208 * context + prompts * 1024) / (4 * 3.35e12)
     assert linear > 2 * 70e9 / (4 * 3.35e12)
     assert batching.steady_step(SOURCE4, 208, 1024, 256, "fused").total == approx(linear + max(attention, cache))
+
+
+def test_a_cached_prefix_is_not_prefilled_in_either_way():
+    """400 of 1,024 tokens cached, 63 / 255 prefills a step."""
+    rest = pm.prefill_time(SOURCE4, 624, prefix=400)
+    decode = pm.decode_time(SOURCE4, 64, 1152)
+    exclusive, fused = (batching.steady_step(SOURCE4, 64, 1024, 256, kind, 400) for kind in ("exclusive", "fused"))
+    assert exclusive.total == approx(decode.total + 63 / 255 * rest.total)
+    assert fused.compute.total == approx(decode.compute.total + 63 / 255 * rest.compute.total)
+    assert fused.memory.attention == approx(decode.memory.attention + 63 / 255 * rest.memory.attention)
 
 
 def test_the_context_of_a_step_may_be_another_than_the_mean():

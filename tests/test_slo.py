@@ -227,6 +227,22 @@ def test_the_chunk_of_the_design(prefix, chunk):
     assert slo.largest_chunk(SOURCE4, 64, 1280, 0.05, prefix) <= chunk
 
 
+def test_a_step_that_takes_exactly_its_limit_keeps_it():
+    """Limits taken from the very steps: neither a last digit nor a default may cost a token."""
+    for d in (SOURCE4, examples.served(), examples.served("mixtral-8x7b", tensor_parallel=2)):
+        for count in (5, 512, 5000):
+            gap = batching.mixed_time(d, 64, 1280, count, 300).total
+            assert slo.largest_chunk(d, 64, 1280, gap, 300) == count
+            if count > 300:  # else only the weights' reading takes time, and a larger chunk as long
+                assert slo.safe_chunk(d, 64, 1280, gap, 300 + count) == count
+            assert slo.largest_prompt(d, pm.prefill_time(d, count).total) == count
+            tpot = batching.steady_step(d, count, 1024, 256).total
+            assert slo.largest_batch(d, 1024, 256, tpot) == count
+        first = pm.prefill_time(d, 1024).total
+        assert slo.batch_limits(d, 1024, 256, first, 1).ttft == np.inf
+        assert slo.goodput(d, 1024, 256, first, 1) > 0
+
+
 def test_one_size_for_all_chunks_is_that_of_the_last():
     """98,350 tokens: 350 keeps 50 ms with 98,000 behind it, and every earlier chunk is shorter; 351 does not."""
     chunk = slo.safe_chunk(SOURCE4, 64, 1280, 0.05, 98_350, by_totals=True)
@@ -284,6 +300,20 @@ def test_goodput_under_a_tight_first_token():
     rate = slo.goodput(H100, 1024, 2, 2 * prefill, 0.5)
     assert queueing.md1_within(rate, prefill, prefill) == pytest.approx(0.9, abs=1e-6)
     assert slo.goodput(H100, 1024, 2, 2 * prefill, 0.5, share=0.99) < rate
+
+
+def test_goodput_of_a_single_request_at_a_time():
+    tpot = pm.decode_time(H100, 1, 1024 + 128).total
+    assert slo.goodput(H100, 1024, 256, 1, tpot) == pytest.approx(1 / (pm.prefill_time(H100, 1024).total + 255 * tpot))
+    assert slo.goodput(H100, 1024, 256, 1, 0.99 * tpot) == 0
+
+
+def test_a_pipeline_takes_the_next_prefill_after_a_stage():
+    """Two stages: a prefill takes as long as before, and the next may start after half of it."""
+    d = replace(H100, pipeline_parallel=2)
+    prefill = pm.prefill_time(d, 1024).total
+    rate = slo.goodput(d, 1024, 2, 1.5 * prefill, 0.5)
+    assert queueing.md1_within(rate, prefill / 2, prefill / 2) == pytest.approx(0.9, abs=1e-6)
 
 
 @given(machines(), prompts, outputs, limits, limits)
