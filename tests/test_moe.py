@@ -381,6 +381,8 @@ def test_imbalance_by_hand():
     """Two ranks, one of two experts a token: B throws of a fair coin, whose heads and tails differ by sqrt(2 B/pi) on
     average, half of it above the mean of B/2."""
     assert expected_imbalance(mixture(2, 1), 400, 2) == pytest.approx(1 + sqrt(2 / (pi * 400)), rel=1e-6)
+    # Two of four experts a token: 0, 1 or 2 of them on a rank with chances 1/6, 4/6 and 1/6, a third of the variance.
+    assert expected_imbalance(mixture(4, 2), 400, 2) == pytest.approx(1 + sqrt(2 / (3 * pi * 400)), rel=1e-6)
 
 
 @given(chances(), st.integers(0, 40))
@@ -498,6 +500,15 @@ def test_rank_memory_of_a_pipeline_stage():
     whole = rank_memory(QUANTISED, cached_tokens=1000, redundant=256)
     for part in ("experts", "shared_experts", "kv"):
         assert getattr(staged, part) == pytest.approx(getattr(whole, part) * 31 / 61)
+
+
+def test_lengths_may_be_lists():
+    assert visited_experts([0.5, 1.0], [1, 2]) == pytest.approx([1.5, 1.75])
+    assert expected_imbalance(mixture(2, 1), [100, 400], 2) == pytest.approx(
+        1 + np.sqrt(2 / (pi * np.array([100, 400])))
+    )
+    several, one = rank_memory(QUANTISED, [0, 10], [0, 256]), rank_memory(QUANTISED, 10, 256)
+    assert several.total[1] == pytest.approx(one.total)
 
 
 # Bad input, three kinds of number, units

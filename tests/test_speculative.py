@@ -73,6 +73,8 @@ def test_arrays_of_both_arguments():
 def test_lengths_may_be_lists():
     assert speculative_speedup([2, 3], [1, 2], [0.5, 0.25], [1, 1.5]) == pytest.approx([2 / 1.5, 3 / 2])
     assert speculative_speedup([2, 3], 4, 0.25) == pytest.approx([1, 1.5])
+    assert speculative_speedup(2, 4, 0.25, [1, 3]) == pytest.approx([1, 0.5])
+    assert break_even_batch(SOURCE, [TAU, 1], GAMMA, COST) == pytest.approx([131.19446, 0])
     assert best_draft_length([0.05, 0.8], [0.1, 0.1]).tolist() == [0, 6]
     assert best_draft_length(0.8, [0.1, 0.9]).tolist() == [6, 0]
     assert relative_draft_cost(SOURCE, SOURCE, 1, [0, 9]) == pytest.approx([1, 1])
@@ -323,6 +325,15 @@ def test_stages_of_a_pipeline_share_the_batch():
         alone = break_even_batch(SOURCE, TAU, GAMMA, COST, context)
         assert break_even_batch(staged, TAU, GAMMA, COST, context) == pytest.approx(2 * alone)
     assert paying_context(staged, TAU, GAMMA, COST) == pytest.approx(paying_context(SOURCE, TAU, GAMMA, COST))
+
+
+def test_the_lm_head_is_read_and_multiplied_as_well():
+    """With a vocabulary too the whole step breaks even there; norms, 3e-5 of its weights, do no arithmetic."""
+    target = examples.served("llama-3.1-8b", tensor_parallel=1, link=None, constants=pm.IDEAL)
+    for context in (0, 300):
+        even = break_even_batch(target, TAU, GAMMA, COST, context)
+        verify = relative_verify_cost(target, even, context, GAMMA + 1)
+        assert speculative_speedup(TAU, GAMMA, COST, verify) == pytest.approx(1, rel=1e-4)
 
 
 def test_drafting_nothing_never_pays():
