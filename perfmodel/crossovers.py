@@ -23,7 +23,7 @@ def attention_equals_linear(model: Model, causal: bool = True) -> Value:
 def kv_equals_weights(deployment: Deployment, batch: Value) -> Value:
     """context at which a decode step reads as many bytes of KV cache as of weights (experts all touched)."""
     check_value("kv_equals_weights", "batch", batch)
-    weights, _, (_, kv) = _slopes(deployment, absorbed=True)
+    weights, _, (_, kv) = slopes(deployment, absorbed=True)
     return deployment.pipeline_parallel * weights / (real(batch) * kv)
 
 
@@ -34,17 +34,21 @@ def _refuse_limits(model: Model) -> None:
         raise ValueError(f"{model.name}: {name} limits what attention reads, and this crossover has no closed form")
 
 
-def _slopes(deployment: Deployment, absorbed: bool) -> tuple[Value, tuple[Value, Value], tuple[Value, Value]]:
-    """Seconds that a step's totals gain: by the weights, by a token's arithmetic, by a cached token's two sides."""
+def slopes(deployment: Deployment, absorbed: bool) -> tuple[Value, tuple[Value, Value], tuple[Value, Value]]:
+    """Seconds that a step's totals gain: by the weights, by a token's arithmetic, by a cached token's two sides.
+
+    The arithmetic is that of a layer's matrices and of the LM head; attention's two sides are FLOPs and bytes. Decode
+    (`absorbed`) shares attention alone among the groups of context parallelism, prefill the matrices too.
+    """
     d, m = deployment, deployment.model
     _refuse_limits(m)
-    rate = d.tensor_parallel * d.flops
+    rate, groups = d.tensor_parallel * d.flops, d.context_parallel
     tables = m.vocab_size * m.hidden_size
     weights = linear_bytes(d) + tables * d.bytes_of_tables
     return (
         weights / (d.tensor_parallel * d.bandwidth),
-        (2 * matmul_parameters(m) / rate, 2 * tables / rate),
-        (m.layers * pair_flops(m, absorbed) / rate, kv_bytes_per_token(d) * kv_share(d) / d.bandwidth),
+        (2 * matmul_parameters(m) / (rate if absorbed else rate * groups), 2 * tables / rate),
+        (m.layers * pair_flops(m, absorbed) / (rate * groups), kv_bytes_per_token(d) * kv_share(d) / d.bandwidth),
     )
 
 
@@ -53,7 +57,7 @@ def totals_ridge_prompt(deployment: Deployment, causal: bool = True) -> Value:
 
     The positive root of a S^2 + b S = c, with attention's square in a and the KV cache's write in b.
     """
-    weights, (linear, lm_head), (pair, kv) = _slopes(deployment, absorbed=False)
+    weights, (linear, lm_head), (pair, kv) = slopes(deployment, absorbed=False)
     a = pair / 2 if causal else pair
     b = linear - kv + (a if causal else 0)
     c = weights - lm_head
@@ -67,7 +71,7 @@ def totals_ridge_batch(deployment: Deployment, context: Value) -> Value:
     For symbols it is the quotient alone, which is negative where there is no such batch.
     """
     check_value("totals_ridge_batch", "context", context, minimum=0)
-    weights, (linear, lm_head), (pair, kv) = _slopes(deployment, absorbed=True)
+    weights, (linear, lm_head), (pair, kv) = slopes(deployment, absorbed=True)
     return deployment.pipeline_parallel * _meeting(weights, linear + lm_head + real(context) * (pair - kv))
 
 
@@ -77,7 +81,7 @@ def totals_ridge_context(deployment: Deployment) -> Value:
 
     For symbols it is the quotient alone, which is negative where there is no such context.
     """
-    _, (linear, lm_head), (pair, kv) = _slopes(deployment, absorbed=True)
+    _, (linear, lm_head), (pair, kv) = slopes(deployment, absorbed=True)
     return _meeting(linear + lm_head, kv - pair)
 
 

@@ -7,7 +7,7 @@ v = T(B, gamma + 1) / T(B, 1), and yields tau tokens; without speculation it wou
 import numpy as np
 
 from perfmodel._ops import Value, is_symbolic, maximum, minimum, real, where
-from perfmodel.crossovers import _slopes
+from perfmodel.crossovers import slopes
 from perfmodel.deployment import Deployment
 from perfmodel.quantity import argument, check_value, computed
 from perfmodel.roofline import decode_time, ridge_tokens
@@ -207,7 +207,7 @@ def _costs(owner: str, target: Deployment, tokens: Value, draft_tokens: Value, d
     check_value(owner, "tokens", tokens, minimum=1)
     check_value(owner, "draft_tokens", draft_tokens, minimum=0)
     check_value(owner, "draft_cost", draft_cost, minimum=0)
-    weights, (linear, lm_head), (pair, kv) = _slopes(target, absorbed=True)
+    weights, (linear, lm_head), (pair, kv) = slopes(target, absorbed=True)
     gamma, verified = real(draft_tokens), real(draft_tokens) + 1
     gain = real(tokens) - gamma * real(draft_cost)
     return gain, verified, weights, linear + lm_head, maximum(kv, pair), maximum(kv, verified * pair)

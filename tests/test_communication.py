@@ -224,6 +224,18 @@ def test_context_parallel_decode():
     assert four.communication == pytest.approx(one.communication + pm.pass_q_time(ring, 16))
 
 
+def test_crossovers_of_context_parallelism():
+    """At each, the totals of the step itself are equal."""
+    ring = replace(examples.SOURCE, tensor_parallel=4, context_parallel=2)
+    for causal in (True, False):
+        step = pm.prefill_time(ring, pm.totals_ridge_prompt(ring, causal), causal)
+        assert step.compute.total == pytest.approx(step.memory.total)
+    step = pm.decode_time(ring, pm.totals_ridge_batch(ring, 1280), 1280)
+    assert step.compute.total == pytest.approx(step.memory.total)
+    step = pm.decode_time(ring, 64, pm.kv_equals_weights(ring, 64))
+    assert step.memory.attention == pytest.approx(step.memory.linear)
+
+
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 100))
 def test_messages_behind_work(work, messages, parts):
     """Micro-batches in a row: while one works the one before sends."""
