@@ -27,7 +27,7 @@ UNITS = (
     "|percent|per cent|times|seconds?|milliseconds?|microseconds?|minutes?|hours?|days?|[kmg]?bytes?|bits?"
     "|(?:kilo|mega|giga|tera)bytes?"
     "|weeks?|months?|years?|nodes?|chips?|racks?|servers?|replicas?|pages?|blocks?|[kMG]tok(?:ens?)?|watts?|kW|kWh|joules?"
-    "|requests?|users?|layers?|heads?|experts?|parameters?|weights?|accelerators?|devices?|GPUs?|cards?|dies|cents?|per ?cent|percent|dollars?|€"
+    "|requests?|users?|layers?|heads?|experts?|parameters?|weights?|accelerators?|devices?|GPUs?|cards?|dies|cents?|dollars?|€"
     "|thousand|million|billion|trillion"
 )
 NUMBER = re.compile(
