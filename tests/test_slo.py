@@ -233,6 +233,7 @@ def test_a_step_that_takes_exactly_its_limit_keeps_it():
         for count in (5, 512, 5000):
             gap = batching.mixed_time(d, 64, 1280, count, 300).total
             assert slo.largest_chunk(d, 64, 1280, gap, 300) == count
+            assert slo.largest_chunk(d, 64, 1280, batching.mixed_time(d, 64, 1280, count).total) == count
             if count > 300:  # else only the weights' reading takes time, and a larger chunk as long
                 assert slo.safe_chunk(d, 64, 1280, gap, 300 + count) == count
             assert slo.largest_prompt(d, pm.prefill_time(d, count).total) == count
