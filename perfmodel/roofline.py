@@ -1,6 +1,6 @@
 """Time of a step on the roofline."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from perfmodel._ops import Value, is_symbolic, maximum, name_of_largest, real, where
 from perfmodel.communication import (
@@ -139,10 +139,11 @@ def prefill_time(
     traffic = _traffic(d, part, (tokens + prefix * prompts) * kv_bytes_per_token(d))
     share = Parts(flops.linear / n, flops.attention / n, flops.lm_head, flops.experts / n)
     messages = tensor_parallel_time(d, part) + expert_parallel_time(d, part) + pipeline_time(d, part)
-    if is_symbolic(n) or n > 1:
-        hidden = share.attention / (d.tensor_parallel * d.flops)
-        messages += maximum(pass_kv_time(d, tokens) - hidden, 0)
-    return _step_time(d, share, traffic, messages)
+    step = _step_time(d, share, traffic, messages)
+    if not is_symbolic(n) and n == 1:
+        return step
+    around = pass_kv_time(d, tokens + prefix * prompts)
+    return replace(step, communication=messages + maximum(around - step.parts.attention, 0))
 
 
 def decode_time(deployment: Deployment, batch: Value, context: Value, tokens: Value = 1) -> StepTime:

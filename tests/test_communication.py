@@ -210,8 +210,12 @@ def test_context_parallel_prefill():
     assert four.memory.linear == one.memory.linear
     assert four.communication == pytest.approx(pm.tensor_parallel_time(alone, 131_072 / 4))
     short = pm.prefill_time(ring, 64)
-    exposed = pm.pass_kv_time(ring, 64) - short.compute.attention
+    exposed = pm.pass_kv_time(ring, 64) - max(short.compute.attention, short.memory.attention)
     assert short.communication == pytest.approx(pm.tensor_parallel_time(alone, 16) + exposed)
+    # A cached prefix goes round too.
+    behind = pm.prefill_time(ring, 64, prefix=4096)
+    exposed = pm.pass_kv_time(ring, 64 + 4096) - max(behind.compute.attention, behind.memory.attention)
+    assert behind.communication == pytest.approx(pm.tensor_parallel_time(alone, 16) + exposed)
 
 
 def test_context_parallel_decode():

@@ -1,22 +1,13 @@
 """Accelerator-seconds, dollars and joules of a token: conservation, and published bills."""
 
-import inspect
-import sys
-
 import numpy as np
 import pytest
-import test_dimensions
-import test_disaggregation
-import test_ops
-import test_quantization
-import test_training
 from examples import SOURCE, deployments, refused
 from hypothesis import given
 from hypothesis import strategies as st
 from test_dimensions import ONE, second
 
 import perfmodel as pm
-from perfmodel import disaggregation, economics, quantization, training
 from perfmodel.economics import TokenCost, accelerator_seconds, dollars_per_token, joules_per_token
 
 OPS_CALLS = {
@@ -37,7 +28,6 @@ DIMENSION_CALLS = {  # dollars and joules are counted
         ),
     ),
 }
-TABLES = (test_disaggregation, test_quantization, test_training, sys.modules[__name__])
 
 HOUR, DAY = 3600, 86400
 
@@ -147,41 +137,3 @@ def test_a_larger_batch_makes_output_cheaper_and_input_no_dearer():
 )
 def test_bad_input(call, words):
     refused(call, *words)
-
-
-# Floats, arrays, symbols and units: the functions of four modules
-
-SYMBOLIC = {name: call for table in TABLES for name, call in table.OPS_CALLS.items()}
-NUMERIC = {name: call for table in TABLES for name, call in getattr(table, "NUMERIC_CALLS", {}).items()}
-UNITS = {name: call for table in TABLES for name, call in table.DIMENSION_CALLS.items()}
-
-
-def test_every_function_is_in_the_tables():
-    written = {
-        name
-        for module in (disaggregation, economics, quantization, training)
-        for name, function in inspect.getmembers(module, inspect.isfunction)
-        if function.__module__ == module.__name__ and not name.startswith("_")
-    }
-    assert written == set(SYMBOLIC | NUMERIC) == set(UNITS)
-
-
-@pytest.mark.parametrize("kind", test_ops.DEPLOYMENTS)
-@pytest.mark.parametrize("name", SYMBOLIC | NUMERIC)
-def test_arrays_give_what_floats_give(name, kind, monkeypatch):
-    monkeypatch.setitem(test_ops.CALLS, name, (SYMBOLIC | NUMERIC)[name])
-    test_ops.test_arrays_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
-
-
-@pytest.mark.parametrize("kind", test_ops.DEPLOYMENTS)
-@pytest.mark.parametrize("name", SYMBOLIC)
-def test_symbols_give_what_floats_give(name, kind, monkeypatch):
-    monkeypatch.setitem(test_ops.CALLS, name, SYMBOLIC[name])
-    test_ops.test_symbols_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
-
-
-@pytest.mark.parametrize("kind", test_dimensions.PLAIN)
-@pytest.mark.parametrize("name", UNITS)
-def test_dimension_and_value(name, kind, monkeypatch):
-    monkeypatch.setitem(test_dimensions.CALLS, name, UNITS[name])
-    test_dimensions.test_dimension_and_value(name, kind)

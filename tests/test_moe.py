@@ -8,11 +8,10 @@ import examples
 import numpy as np
 import pytest
 import sympy as sp
-import test_dimensions
-import test_ops
 from examples import refused
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from test_dimensions import ONE, byte
 
 import perfmodel as pm
 from perfmodel import moe
@@ -569,21 +568,12 @@ OPS_CALLS = {
     "rank_memory": lambda d, B, S, n, s: rank_memory(d, B * s, n),
     "token_copies": lambda d, B, S, n, s: token_copies(d.model, d.model.experts),
 }
-ONE, byte = test_dimensions.ONE, test_dimensions.byte
 DIMENSION_CALLS = {
     "expected_imbalance": (ONE, lambda d, u: expected_imbalance(d.model, 64, 1)),
     "expert_bytes_read": (byte, lambda d, u: expert_bytes_read(d, 64)),
     "rank_memory": (byte, lambda d, u: rank_memory(d, 1e5, 2)),
     "token_copies": (ONE, lambda d, u: token_copies(d.model, d.model.experts)),
 }
-
-
-@pytest.mark.parametrize("kind", test_ops.DEPLOYMENTS)
-@pytest.mark.parametrize("name", OPS_CALLS)
-def test_floats_arrays_and_symbols_agree(name, kind, monkeypatch):
-    monkeypatch.setitem(test_ops.CALLS, name, OPS_CALLS[name])
-    test_ops.test_arrays_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
-    test_ops.test_symbols_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
 
 
 def test_imbalance_of_symbols():
@@ -593,10 +583,3 @@ def test_imbalance_of_symbols():
     assert float(traced.subs(tokens, 48)) == pytest.approx(expected_imbalance(mixture(64, 6), 48, 8))
     several = expected_imbalance(mixture(64, 6), np.array([3, 48], dtype=np.int32), 8)
     assert several == pytest.approx([expected_imbalance(mixture(64, 6), tokens, 8) for tokens in (3, 48)])
-
-
-@pytest.mark.parametrize("kind", test_dimensions.PLAIN)
-@pytest.mark.parametrize("name", DIMENSION_CALLS)
-def test_dimensions_of_experts(name, kind, monkeypatch):
-    monkeypatch.setitem(test_dimensions.CALLS, name, DIMENSION_CALLS[name])
-    test_dimensions.test_dimension_and_value(name, kind)

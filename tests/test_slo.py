@@ -1,18 +1,10 @@
 """What limits on latency allow: batches, prompts, chunks, rates, and the constraint that binds."""
 
-import inspect
-import sys
 from dataclasses import replace
 
 import examples
 import numpy as np
 import pytest
-import test_batching
-import test_dimensions
-import test_ops
-import test_paging
-import test_prefix_cache
-import test_queueing
 from examples import SOURCE, batches, deployments, refused
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -20,7 +12,7 @@ from test_batching import machines
 from test_dimensions import ONE, second
 
 import perfmodel as pm
-from perfmodel import batching, paging, prefix_cache, queueing, slo
+from perfmodel import batching, queueing, slo
 
 CLOSE = 1e-9
 SOURCE4 = replace(SOURCE, tensor_parallel=4)
@@ -254,7 +246,7 @@ def test_one_size_for_all_chunks_is_that_of_the_last():
     assert slo.safe_chunk(SOURCE4, 64, 1280, 0.05, 200, by_totals=True) == 200  # the prompt itself
 
 
-@given(machines(ring=False), batches, st.integers(0, 50_000), limits, st.integers(0, 100_000))
+@given(machines(), batches, st.integers(0, 50_000), limits, st.integers(0, 100_000))
 def test_the_largest_chunk_fits_and_one_more_token_does_not(d, batch, context, limit, prefix):
     chunk = slo.largest_chunk(d, batch, context, limit, prefix)
     if chunk:
@@ -350,54 +342,3 @@ def test_bad_input():
     refused(lambda: slo.safe_chunk(SOURCE4, 64, 1280, 0.05, 0), "safe_chunk", "prompt=0")
     refused(lambda: slo.safe_chunk(SOURCE4, 64, 1280, -0.05, 10), "safe_chunk", "limit=-0.05")
     refused(lambda: slo.goodput(SOURCE4, 1024, 256, 0.2, 0.05, share=2), "share=2")
-
-
-# Every function of these modules: one formula, with its unit
-
-TABLES = (test_batching, test_paging, test_prefix_cache, test_queueing, sys.modules[__name__])
-SYMBOLIC = {name: call for table in TABLES for name, call in table.OPS_CALLS.items()}
-NUMERIC = {name: call for table in TABLES for name, call in getattr(table, "NUMERIC_CALLS", {}).items()}
-UNITS = {name: call for table in TABLES for name, call in table.DIMENSION_CALLS.items()}
-
-
-def test_every_function_is_in_the_tables():
-    for module in (batching, paging, prefix_cache, queueing, slo):
-        functions = {
-            name for name, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__
-        }
-        public = {name for name in functions if not name.startswith("_")}
-        # The interference has its rows already; `hit_rate` and `attainment` take lists; `largest_whole` a function.
-        assert public - {"prefill_interference", "hit_rate", "attainment", "largest_whole"} <= set(SYMBOLIC | NUMERIC)
-        assert public - {"prefill_interference", "largest_whole"} <= set(UNITS)
-
-
-@pytest.mark.parametrize("kind", test_ops.DEPLOYMENTS)
-@pytest.mark.parametrize("name", SYMBOLIC | NUMERIC)
-def test_arrays_give_what_floats_give(name, kind, monkeypatch):
-    monkeypatch.setitem(test_ops.CALLS, name, (SYMBOLIC | NUMERIC)[name])
-    test_ops.test_arrays_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
-
-
-@pytest.mark.parametrize("name", SYMBOLIC)
-def test_symbols_give_what_floats_give(name, monkeypatch):
-    monkeypatch.setitem(test_ops.CALLS, name, SYMBOLIC[name])
-    test_ops.test_symbols_give_what_floats_give(name, test_ops.DEPLOYMENTS["dense"])
-
-
-@pytest.mark.parametrize("name", NUMERIC)
-def test_what_has_no_closed_form_refuses_symbols(name):
-    symbolic = test_ops.traced(test_ops.DEPLOYMENTS["dense"], {})
-    letters = pm.argument_symbols("batch", "prompt", "output", "context")
-    refused(lambda: NUMERIC[name](symbolic, *letters), "no closed form", "numbers")
-
-
-def test_a_batch_of_experts_has_no_closed_form():
-    symbolic = test_ops.traced(test_ops.DEPLOYMENTS["experts"], {})
-    refused(lambda: slo.largest_batch(symbolic, 1024, 256, 0.05), "no closed form", "numbers")
-
-
-@pytest.mark.parametrize("kind", test_dimensions.PLAIN)
-@pytest.mark.parametrize("name", UNITS)
-def test_dimension_and_value(name, kind, monkeypatch):
-    monkeypatch.setitem(test_dimensions.CALLS, name, UNITS[name])
-    test_dimensions.test_dimension_and_value(name, kind)

@@ -6,11 +6,10 @@ import examples
 import numpy as np
 import pytest
 import sympy as sp
-import test_dimensions
-import test_ops
 from examples import SOURCE, batches, deployments, refused
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from test_dimensions import ONE
 
 import perfmodel as pm
 from perfmodel.speculative import (
@@ -478,7 +477,6 @@ OPS_CALLS = {
     "relative_verify_cost": lambda d, B, S, n, s: relative_verify_cost(d, B, s, 5),
     "speculative_speedup": lambda d, B, S, n, s: speculative_speedup(n, S, 1 / B, B),
 }
-ONE = test_dimensions.ONE
 DIMENSION_CALLS = {
     "best_draft_length": (ONE, lambda d, u: best_draft_length(0.8, 0.1)),
     "break_even_batch": (ONE, lambda d, u: break_even_batch(d, 3.36, 4, 0.1, 1280)),
@@ -489,22 +487,3 @@ DIMENSION_CALLS = {
     "relative_verify_cost": (ONE, lambda d, u: relative_verify_cost(d, 64, 1280, 5)),
     "speculative_speedup": (ONE, lambda d, u: speculative_speedup(3.36, 4, 0.1, relative_verify_cost(d, 64, 1280, 5))),
 }
-
-
-@pytest.mark.parametrize("kind", test_ops.DEPLOYMENTS)
-@pytest.mark.parametrize("name", OPS_CALLS)
-def test_floats_arrays_and_symbols_agree(name, kind, monkeypatch):
-    model = test_ops.DEPLOYMENTS[kind].model
-    if name in ("break_even_batch", "paying_context") and (model.window or model.indexer):
-        refused(lambda: OPS_CALLS[name](test_ops.DEPLOYMENTS[kind], 1, 1, 2, 1), "no closed form")
-        return
-    monkeypatch.setitem(test_ops.CALLS, name, OPS_CALLS[name])
-    test_ops.test_arrays_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
-    test_ops.test_symbols_give_what_floats_give(name, test_ops.DEPLOYMENTS[kind])
-
-
-@pytest.mark.parametrize("kind", test_dimensions.PLAIN)
-@pytest.mark.parametrize("name", DIMENSION_CALLS)
-def test_dimensions_of_speculation(name, kind, monkeypatch):
-    monkeypatch.setitem(test_dimensions.CALLS, name, DIMENSION_CALLS[name])
-    test_dimensions.test_dimension_and_value(name, kind)
