@@ -151,6 +151,17 @@ def test_requests_with_windows_hold_blocks_of_their_window(tokens, block_size):
     assert requests >= pm.max_concurrency(unlimited, tokens, block_size) or windowed == full
 
 
+def test_activations_of_the_widest_layer():
+    """Two of gate and up, as wide as what a token visits there, and four hidden states, for 100 tokens on 2 x 2."""
+    model = pm.Model(
+        "any", 4, 64, 4, 4, 16, ffn_size=100, vocab_size=10, experts=8, experts_per_token=2, shared_ffn_size=50
+    )
+    deployment = pm.Deployment(model, data.accelerator("h200"), tensor_parallel=2, context_parallel=2)
+    assert pm.peak_activation_bytes(deployment, 100) == 100 / 2 * (2 * (2 * 100 + 50) / 2 + 4 * 64) * 2
+    dense = replace(deployment, model=replace(model, dense_layers=1, dense_ffn_size=300), activation_bytes=4)
+    assert pm.peak_activation_bytes(dense, 100) == 100 / 2 * (2 * 300 / 2 + 4 * 64) * 4
+
+
 def test_crossovers_with_a_window_are_refused():
     for model, word in ((WINDOWED, "window"), (replace(LATENT, indexer=INDEXER), "indexer")):
         refused(lambda model=model: crossovers.attention_equals_linear(model), word, "no closed form")

@@ -122,6 +122,34 @@ def test_exchange_of_experts_by_hand():
     assert pm.expert_parallel_time(replace(deployment, expert_parallel=False), 128) == 0
 
 
+def test_layers_with_experts_have_one_all_reduce_less():
+    """DeepSeek-V3 at TP 8, DP 4: two in each of 61 layers, less one in 58; ranks share the replica's 128 tokens out."""
+    tensor = examples.served(LATENT, tensor_parallel=8, data_parallel=4, link=LINK)
+    one = 7e-6 + 2 * 7 / 8 * 128 * 7168 * 2 / 100e9
+    assert pm.tensor_parallel_time(tensor, 128) == pytest.approx(122 * one)
+    experts = replace(tensor, expert_parallel=True)
+    assert pm.tensor_parallel_time(experts, 128) == pytest.approx(64 * one)
+    ranks = 32 * (1 - (31 / 32) ** 8)
+    exchange = 7e-6 + 31 / 32 * 128 / 8 * ranks * 7168 * 2 / 100e9
+    assert pm.expert_parallel_time(experts, 128) == pytest.approx(58 * 2 * exchange)
+
+
+def test_a_pass_carries_all_of_its_messages():
+    """All-reduces, exchanges of experts and the way to the next stage, of 1,024 tokens in two stages.
+
+    That many are two prompts of 512, half of 2,048 requests, and half of 256 with eight new tokens each.
+    """
+    deployment = examples.served(
+        LATENT, tensor_parallel=8, data_parallel=4, pipeline_parallel=2, expert_parallel=True, link=LINK
+    )
+    hidden = 1024 * 7168 * 2 / 100e9
+    reduce, forward = 64 * (7e-6 + 2 * 7 / 8 * hidden), 7e-6 + hidden
+    exchange = 58 * 2 * (7e-6 + 31 / 32 * hidden / 8 * 32 * (1 - (31 / 32) ** 8))
+    assert pm.prefill_time(deployment, 512, prompts=2).communication == pytest.approx(reduce + exchange + forward)
+    assert pm.decode_time(deployment, 2048, 1000).communication == pytest.approx(reduce + exchange + forward)
+    assert pm.decode_time(deployment, 256, 1000, tokens=8).communication == pytest.approx(reduce + exchange + forward)
+
+
 def test_more_expert_ranks_do_not_shrink_the_exchange():
     """At fixed tokens an accelerator the bytes grow toward q copies; they never fall as 1 / n."""
     times = [
@@ -190,6 +218,30 @@ def test_keys_and_values_round_the_ring_by_hand():
     assert pm.pass_kv_time(deployment, 100_000) == pytest.approx(80 * 3 * (7e-6 + part / 100e9))
 
 
+def test_copied_heads_and_latent_vectors_go_round_whole():
+    """Beyond eight accelerators each still holds one head; a latent vector is on every one."""
+    part = 100_000 / 4 * 2 * 128 * 2
+    copied = examples.served(tensor_parallel=16, context_parallel=4, link=LINK)
+    assert pm.pass_kv_time(copied, 100_000) == pytest.approx(80 * 3 * (7e-6 + part / 100e9))
+    few = examples.served(tensor_parallel=2, context_parallel=4, link=LINK)
+    assert pm.pass_kv_time(few, 100_000) == pytest.approx(80 * 3 * (7e-6 + 4 * part / 100e9))
+    latent = examples.served(LATENT, tensor_parallel=16, context_parallel=4, link=LINK)
+    assert pm.pass_kv_time(latent, 100_000) == pytest.approx(61 * 3 * (7e-6 + 25_000 * (512 + 64) * 2 / 100e9))
+
+
+def test_groups_share_experts_in_prefill_and_attention_in_decode():
+    alone = examples.served("mixtral-8x7b", tensor_parallel=2)
+    ring = replace(alone, context_parallel=4)
+    one, four = pm.prefill_time(alone, 8192), pm.prefill_time(ring, 8192)
+    assert one.compute.experts * alone.flops == pytest.approx(2 * 32 * 2 * 3 * 4096 * 14336 * 8192 / 2)
+    assert four.compute.experts == pytest.approx(one.compute.experts / 4)
+    assert four.compute.lm_head == one.compute.lm_head
+    one, four = pm.decode_time(alone, 64, 8192), pm.decode_time(ring, 64, 8192)
+    assert one.compute.attention * alone.flops == pytest.approx(4 * 64 * 8192 * 32 * 128 * 32 / 2)
+    assert four.compute.attention == pytest.approx(one.compute.attention / 4)
+    assert (four.compute.experts, four.compute.lm_head) == (one.compute.experts, one.compute.lm_head)
+
+
 def test_queries_to_the_cache_by_hand():
     deployment = examples.served(tensor_parallel=8, context_parallel=4, link=LINK)
     payload = 64 * 64 * 128 / 8 * 2
@@ -197,6 +249,32 @@ def test_queries_to_the_cache_by_hand():
     latent = examples.served(LATENT, tensor_parallel=8, decode_context_parallel=8, link=LINK)
     gathered = 64 * 128 * (512 + 64) * 2  # every part of the cache needs the queries of all heads
     assert pm.pass_q_time(latent, 64) == pytest.approx(61 * 2 * (7e-6 + 7 / 8 * gathered / 100e9))
+
+
+@pytest.mark.parametrize(("groups", "parts"), [(2, 1), (1, 2), (2, 2)])
+def test_queries_meet_a_cache_in_few_parts(groups, parts):
+    """64 queries of 64 heads over TP 16, gathered by every accelerator that holds a part of the cache, and back."""
+    degrees = {"tensor_parallel": 16, "context_parallel": groups, "decode_context_parallel": parts, "link": LINK}
+    n, payload = groups * parts, 64 * 64 * 128 / 16 * parts * 2
+    queries = 80 * 2 * (7e-6 + (n - 1) / n * payload / 100e9)
+    reduces = 160 * (7e-6 + 2 * 15 / 16 * 64 * 8192 * 2 / 100e9)
+    assert pm.decode_time(examples.served(**degrees), 64, 1000).communication == pytest.approx(queries + reduces)
+
+
+def test_keys_and_values_between_two_groups():
+    """Of 64 tokens, which attention is too short to hide: it reads one of eight heads of its 32."""
+    ring = replace(examples.SOURCE, tensor_parallel=16, context_parallel=2, link=LINK)
+    around = 80 * (7e-6 + 32 * 2 * 128 * 2 / 100e9)
+    attention = max(4 * 64 * 65 / 2 * 64 * 128 * 80 / 32 / 742e12, 32 * 80 * 2 * 128 * 2 / 3.35e12)
+    reduces = 160 * (7e-6 + 2 * 15 / 16 * 32 * 8192 * 2 / 100e9)
+    assert pm.prefill_time(ring, 64).communication == pytest.approx(reduces + around - attention)
+
+
+def test_each_of_two_stages_works_on_half_of_the_batch():
+    deep = replace(examples.SOURCE, pipeline_parallel=2)
+    step = pm.decode_time(deep, 64, 1280, tokens=2)
+    assert step.memory.attention == pytest.approx(32 * 1280 * 327_680 / 3.35e12)
+    assert step.compute.linear == pytest.approx(2 * 70e9 * 32 * 2 / 742e12)
 
 
 def test_context_parallel_prefill():

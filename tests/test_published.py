@@ -70,6 +70,60 @@ def test_heads_wider_than_the_hidden_state_allows():
     assert pm.total_parameters(model) == 12_247_782_400
 
 
+def test_learned_positions_biases_and_layer_norms():
+    """GPT-2 small, every part by hand: 124,439,808 parameters, as the model hub shows."""
+    shape = pm.Model("gpt-2", 12, 768, 12, 12, 64, 3072, 50257, positions=1024, tied_embeddings=True)
+    model = replace(shape, ffn_matrices=2, ffn_bias=True, norm_vectors=2, biases=3 * 768 + 768)
+    count = pm.parameters(model)
+    assert count.embedding == 50257 * 768 + 1024 * 768
+    assert count.attention == 12 * 4 * 768 * 768
+    assert count.ffn == 12 * 2 * 768 * 3072
+    assert count.norms == (12 * 2 + 1) * 2 * 768
+    assert count.biases == 12 * (4 * 768 + 3072 + 768)
+    assert (count.experts, count.shared_experts, count.router, count.lm_head) == (0, 0, 0, 0)
+    assert count.total == 124_439_808
+
+
+def test_biases_of_dense_layers_experts_and_router():
+    """5 layers of width 8, the first two dense: a bias for each output of gate, up and down, wherever there is one."""
+    mixture = {"experts": 2, "experts_per_token": 1, "shared_ffn_size": 5, "dense_layers": 2, "dense_ffn_size": 7}
+    plain = pm.Model("any", 5, 8, 2, 2, 4, ffn_size=6, vocab_size=10, **mixture)
+    model = replace(plain, biases=3, ffn_bias=True, router_bias=True, qk_norm=True)
+    dense, expert, shared = 7 + 7 + 8, 6 + 6 + 8, 5 + 5 + 8
+    count = pm.parameters(model)
+    assert count.biases == 5 * 3 + 2 * dense + 3 * (2 * expert + shared + 2)
+    assert count.ffn == 2 * 3 * 8 * 7
+    assert count.experts == 3 * 2 * 3 * 8 * 6
+    assert count.shared_experts == 3 * 3 * 8 * 5
+    assert count.router == 3 * 8 * 2
+    assert count.norms == (2 * 5 + 1) * 8 + 5 * 2 * 4
+    assert pm.parameters(replace(model, shared_ffn_size=0)).biases == count.biases - 3 * shared
+    assert pm.parameters(replace(model, shared_ffn_size=1)).biases == count.biases - 3 * shared + 3 * (1 + 1 + 8)
+    assert pm.parameters(replace(model, ffn_bias=False, router_bias=False)).biases == 5 * 3
+    assert pm.parameters(replace(model, norms=0)).norms == 5 * 2 * 4  # nor is there one after the last layer
+    # One expert in each of three layers rests while a token passes, with its biases.
+    assert pm.active_parameters(model) == count.total - 3 * (3 * 8 * 6 + expert)
+    # A token meets no bias or norm as a matrix; the embedding is looked up.
+    assert pm.matmul_parameters(model) == 5 * 4 * 8 * 8 + count.ffn + 3 * (3 * 8 * 6 + 3 * 8 * 5 + 8 * 2)
+    touched = pm.touched_parameters(model, 2)  # of two experts each misses both tokens once in four
+    assert touched.experts == pytest.approx(3 * 2 * 0.75 * (3 * 8 * 6 + expert))
+    assert touched.linear == count.total - 2 * 80 - 3 * 2 * (3 * 8 * 6 + expert)
+    assert touched.lm_head == 80
+
+
+def test_new_tokens_of_a_step_multiply_all_of_its_work():
+    """Verifying four drafted tokens: five go through every matrix, the LM head too, and attend to all of the cache."""
+    flops = pm.decode_flops(SOURCE.model, 64, 1280, tokens=5)
+    assert flops.linear == pytest.approx(2 * 70e9 * 64 * 5)
+    assert flops.attention == pytest.approx(4 * 64 * 5 * 1280 * 64 * 128 * 80)
+    llama = pm.decode_flops(data.model("llama-2-70b"), 64, 1280, tokens=5)
+    assert llama.lm_head == 2 * 32000 * 8192 * 64 * 5
+    routed = pm.decode_flops(data.model("mixtral-8x7b"), 64, 1280, tokens=5)
+    assert routed.experts == 2 * 32 * 2 * 3 * 4096 * 14336 * 64 * 5
+    # The cache is read once for all five.
+    assert pm.decode_time(SOURCE, 64, 1280, tokens=5).memory.attention == pytest.approx(64 * 1280 * 327_680 / 3.35e12)
+
+
 # KV cache
 
 
@@ -157,6 +211,12 @@ def test_source_prefill(prompt, arithmetic, traffic):
     linear, attention = 2 * 70e9 * prompt, 4 * prompt**2 * 64 * 128 * 80
     assert step.compute.total == pytest.approx((linear + attention) / 742e12)
     assert step.memory.total == pytest.approx((2 * 70e9 + 2 * 2 * 80 * 8 * 128 * prompt) / 3.35e12)
+
+
+def test_a_prefill_skips_the_masked_half_unless_said():
+    flops, step = pm.prefill_flops(SOURCE.model, 2048), pm.prefill_time(SOURCE, 2048)
+    assert flops.attention == pytest.approx(4 * 2048 * 2049 / 2 * 64 * 128 * 80)
+    assert step.compute.attention == pytest.approx(flops.attention / 742e12)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -261,6 +321,32 @@ def test_all_reduce_by_hand():
     assert pm.all_reduce(16384, 4, link) == pytest.approx(10e-6 + 1.5 * 16384 / 370e9)
     deployment = replace(SOURCE, tensor_parallel=4, link=link)
     assert pm.tensor_parallel_time(deployment, 1) == pytest.approx(160 * (10e-6 + 1.5 * 16384 / 370e9))
+
+
+def test_crossovers_of_a_mixture_with_latent_attention():
+    """DeepSeek-V3 on one device of 295 FLOP/byte.
+
+    Prefill expands the cache: 2 x 128 (192 + 128) FLOPs a pair and layer; decode absorbs: 2 x 128 (2 x 512 + 64).
+    """
+    machine = pm.Accelerator("any", memory_capacity=1e13, memory_bandwidth=1e12, bf16_flops=295e12)
+    device = pm.Deployment(examples.LATENT, machine)
+    matrices = 61 * 187_105_280 + 3 * 3 * 7168 * 18432 + 58 * (9 * 3 * 7168 * 2048 + 7168 * 256)
+    table = 129280 * 7168
+    unmasked = 2 * matrices / (61 * 2 * 128 * 320)
+    assert pm.attention_equals_linear(examples.LATENT, causal=False) == pytest.approx(unmasked)
+    assert pm.attention_equals_linear(examples.LATENT) == pytest.approx(2 * unmasked - 1)
+    lost = 70_272 / 1e12 - 61 * 2 * 128 * 1088 / 295e12  # by a cached token: more traffic than arithmetic
+    assert pm.totals_ridge_context(device) == pytest.approx(2 * (matrices + table) / 295e12 / lost)
+    weights = 2 * (671_026_419_200 - table) / 1e12  # of which a step reads all but the embedding
+    assert pm.totals_ridge_batch(device, 1000) == pytest.approx(
+        weights / (2 * (matrices + table) / 295e12 - 1000 * lost)
+    )
+    assert pm.kv_equals_weights(device, 100) == pytest.approx(weights / (100 * 70_272 / 1e12))
+    for causal in (True, False):
+        tokens = pm.totals_ridge_prompt(device, causal)  # thousands, which visit all experts
+        pairs = 61 * 2 * 128 * 320 * (tokens * (tokens + 1) / 2 if causal else tokens**2)
+        arithmetic = (2 * matrices * tokens + 2 * table + pairs) / 295e12
+        assert arithmetic == pytest.approx(weights + 70_272 * tokens / 1e12)
 
 
 # Measurements
