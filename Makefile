@@ -8,7 +8,7 @@ BIN := .venv/bin
 ENV = $(or $(PYTHON),$(error Python 3.11 to 3.14 is needed: install it (Debian: sudo apt-get install python3 python3-venv) \
   or name it with PYTHON=/path)) tools/env.py
 
-.PHONY: help book test lab serve golden locks clean
+.PHONY: help book test lab serve bench golden locks clean
 .NOTPARALLEL:
 
 help: ## this list
@@ -32,6 +32,10 @@ lab: ## open the chapters in JupyterLab
 serve: book ## serve the built site on http://127.0.0.1:8000 (PORT=...)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
 
+bench: ## measure perfmodel beside llm-analysis, GenZ and mlsysim; the page book/reference/benchmark.md shows it
+	@$(ENV) bench
+	.venv-bench/bin/python tools/bench.py
+
 golden: ## accept the numbers that the chapters now say
 	@$(ENV) test
 	$(BIN)/pytest tests/test_chapters.py --update-golden
@@ -43,6 +47,7 @@ locks: ## pin the dependencies again (UPGRADE=--upgrade takes newer versions)
 	$(LOCK) --group uv -o locks/uv.txt
 	$(LOCK) pyproject.toml --extra course --group test -o locks/test.txt
 	$(LOCK) pyproject.toml --extra course --group lab -c locks/test.txt -o locks/lab.txt
+	$(LOCK) --group bench -o locks/bench.txt
 	$(LOCK) pyproject.toml --extra course --group book -c locks/test.txt -o locks/book.txt
 
 clean: ## remove what was built (.venv stays)

@@ -4,7 +4,16 @@ Functions take floats, NumPy arrays or SymPy symbols, in SI base units (byte, se
 A multiply-add is 2 FLOPs; rates are dense. Importing this package imports NumPy alone.
 """
 
-from perfmodel.batching import prefill_interference
+from perfmodel.batching import (
+    chunked_prefill_time,
+    expected_longest,
+    mixed_time,
+    multi_step_time,
+    prefill_interference,
+    request_rate,
+    static_idle_share,
+    steady_step,
+)
 from perfmodel.communication import (
     all_gather,
     all_reduce,
@@ -43,6 +52,21 @@ from perfmodel.crossovers import (
     totals_ridge_prompt,
 )
 from perfmodel.deployment import IDEAL, Constants, Deployment, Workload
+from perfmodel.disaggregation import (
+    exposed_transfer_time,
+    kv_transfer_time,
+    pool_rate,
+    prefill_per_decode,
+    request_time,
+    split_goodput,
+    transfer_share,
+)
+from perfmodel.economics import (
+    TokenCost,
+    accelerator_seconds,
+    dollars_per_token,
+    joules_per_token,
+)
 from perfmodel.hardware import Accelerator, Link
 from perfmodel.kvcache import (
     kv_blocks,
@@ -57,7 +81,53 @@ from perfmodel.kvcache import (
 )
 from perfmodel.letters import notation
 from perfmodel.model import Indexer, Latent, Model, Window
+from perfmodel.moe import (
+    RankMemory,
+    expected_imbalance,
+    expert_bytes_read,
+    load_imbalance,
+    rank_memory,
+    replicate,
+    token_copies,
+    visit_chances,
+    visited_experts,
+    zipf_popularity,
+)
+from perfmodel.paging import (
+    blocks_of,
+    contiguous_concurrency,
+    contiguous_utilization,
+    expected_waste,
+    paged_utilization,
+    wasted_tokens,
+)
+from perfmodel.prefix_cache import (
+    conversation_hit_rate,
+    group_hit_rate,
+    hit_rate,
+    hit_tokens,
+    prefix_speedup,
+    saved_prefill_time,
+)
 from perfmodel.quantity import argument_symbols, symbols
+from perfmodel.quantization import (
+    FORMATS,
+    element_bytes,
+    kv_capacity_gain,
+    overtaking_tokens,
+    weight_only_decode_time,
+)
+from perfmodel.queueing import (
+    erlang_c,
+    md1_capacity,
+    md1_rate,
+    md1_wait,
+    md1_within,
+    mmc_capacity,
+    mmc_wait,
+    mmc_within,
+    utilization,
+)
 from perfmodel.roofline import (
     StepTime,
     decode_time,
@@ -65,4 +135,31 @@ from perfmodel.roofline import (
     ridge_point,
     ridge_tokens,
 )
-from perfmodel.served import Estimate, end_to_end, estimate
+from perfmodel.served import Engine, Estimate, Limits, end_to_end, estimate
+from perfmodel.slo import (
+    BatchLimits,
+    attainment,
+    batch_limits,
+    full_memory_time,
+    goodput,
+    largest_batch,
+    largest_chunk,
+    largest_prompt,
+    safe_chunk,
+)
+from perfmodel.speculative import (
+    best_draft_length,
+    break_even_batch,
+    expected_tokens,
+    free_batch,
+    paying_context,
+    relative_draft_cost,
+    relative_verify_cost,
+    speculative_speedup,
+)
+from perfmodel.training import (
+    TrainingMemory,
+    activation_memory,
+    training_flops,
+    training_memory,
+)

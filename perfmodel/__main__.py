@@ -1,28 +1,25 @@
-"""The command line: `perfmodel estimate`, also `python -m perfmodel estimate`, and what other commands share."""
+"""The command line: `perfmodel estimate` and its kin, also `python -m perfmodel`."""
 
 import argparse
 import json
-import os
-import re
 import sys
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import asdict, replace
+from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
+
+import numpy as np
 
 from perfmodel import data
-from perfmodel.deployment import Deployment, Workload
-from perfmodel.format import THIN, fmt
-from perfmodel.model import Model
-from perfmodel.quantity import shown
-from perfmodel.served import Estimate, estimate
+from perfmodel._ops import Value
+from perfmodel.format import fmt
+from perfmodel.options import DEFAULTS, add_options
+from perfmodel.question import Question, answer, finders, is_config, is_quantized, question
+from perfmodel.terminal import fail, one_line, show
 
-# A command is a module with SUMMARY, DESCRIPTION, EPILOG, `add_arguments(parser)` and `run(args)`, which returns text.
-COMMANDS = {"estimate": "perfmodel.__main__"}
-PRECISIONS = {"bf16": 2, "fp8": 1, "int8": 1}  # bytes of an element
+# A command is a module with SUMMARY, DESCRIPTION, EPILOG, `add_arguments(parser)` and `run(args)`, which returns text
+# or, if it has shown all itself, None.
+COMMANDS = {"estimate": "perfmodel.__main__", "sweep": "perfmodel.sweep"}
 SUMMARY = "time, throughput and memory of one deployment"
 
 DESCRIPTION = """\
@@ -30,63 +27,39 @@ Estimate one deployment under one workload: identical requests, --batch of them 
 a new one for each that ends."""
 
 EPILOG = """\
-fields of --json (seconds, bytes, tokens; of one replica unless it says otherwise):
+fields of --json (seconds, bytes, tokens; of one replica unless it says otherwise; null where it was not asked for):
   parameters, active_parameters   of the model; active: those that one token meets
   weight_bytes_per_gpu            weights on each accelerator
   kv_bytes_per_token              KV cache of a token, one copy over all accelerators; replicas not counted
-  kv_capacity_tokens              KV cache beside weights and activations, in whole blocks of 16 tokens
+  kv_bytes_per_gpu                KV cache of --batch finished requests on each accelerator
+  kv_budget_bytes                 room for it beside weights and activations; below 0 so many bytes are lacking
+  kv_capacity_tokens              KV cache of a replica, in whole blocks of 16 tokens
   max_concurrency                 whole requests of prompt + output tokens that the cache holds at once
   fits                            whether --batch requests fit; the times below assume that they do
   ttft_s                          time to first token: one prefill with no queue in front of it
   decode_step_s, interference_s   the two parts of tpot_s: my decode step, and other requests' prefills
   tpot_s                          mean time of an output token, the first left out
+  worst_gap_s                     longest wait between two outputs, while another prompt is prefilled
   e2e_s                           ttft_s + (output - 1) x tpot_s
   throughput_tok_s                output tokens a second of the whole deployment, all replicas
-  bound                           largest share of the decode step: memory, compute, communication, overhead"""
+  throughput_tok_s_per_gpu        the same over accelerators
+  accelerators                    of the whole deployment
+  bound                           largest share of the decode step: memory, compute, communication, overhead
+  binding                         the limit that is used up most: ttft, tpot or memory
+  limits_met                      whether ttft_s and tpot_s keep their limits and the requests fit
+  dollars_per_million_input_tokens, dollars_per_million_output_tokens
+  joules_per_input_token, joules_per_output_token
+                                  input tokens pay for prefills, output tokens for decode steps; no idle time"""
 
-
-def one_line(text: str) -> str:
-    """The text without newlines and terminal escapes, and without the middle of a very long one."""
-    line = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in " ".join(text.split()))
-    return line if len(line) <= 1000 else f"{line[:600]} ... {line[-300:]}"
-
-
-def plain(text: str) -> str:
-    """The text in ASCII, for a stream that knows no more: 10¹² becomes 10^12."""
-    powers = "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"
-    text = re.sub(f"10(?=[{powers}])", "10^", text)
-    text = text.translate(str.maketrans(f"{powers}{THIN}µ×", "-0123456789 ux"))
-    return text.encode("ascii", "backslashreplace").decode()
-
-
-def put(stream: TextIO | None, text: str) -> None:
-    """Print now, while a failure can still be told: OSError."""
-    if stream is None:
-        raise OSError("it is closed")
-    if not (stream.encoding or "utf-8").lower().startswith("utf"):
-        text = plain(text)
-    try:
-        print(text, file=stream, flush=True)
-    except OSError:  # what is left over must go somewhere, or Python complains of it at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        raise
-
-
-def fail(message: str, status: int = 2) -> NoReturn:
-    """End with one line on stderr. Status 2 is bad input; 1 a machine that cannot."""
-    with suppress(OSError):
-        put(sys.stderr, f"perfmodel: {one_line(message)}")
-    sys.exit(status)
-
-
-def show(text: str) -> None:
-    """Print a result. A reader that left early is told nothing, and the shell what it expects: 128 + SIGPIPE."""
-    try:
-        put(sys.stdout, text)
-    except BrokenPipeError:
-        sys.exit(141)
-    except OSError as error:
-        fail(f"cannot write to stdout: {error.strerror or error}", status=1)
+WHOLE = ("kv_capacity_tokens", "max_concurrency")
+DEGREES = {
+    "TP": "tensor_parallel",
+    "PP": "pipeline_parallel",
+    "DP": "data_parallel",
+    "CP": "context_parallel",
+    "DCP": "decode_context_parallel",
+}
+PRECISION = ("weights", "experts", "tables", "kv", "activations")
 
 
 class Parser(argparse.ArgumentParser):
@@ -102,117 +75,110 @@ class Parser(argparse.ArgumentParser):
         show(self.format_help().rstrip())
 
 
-def count(text: str) -> int:
-    """A whole number above 0. `int` reads far more, as "0_1" and "+4"; floats hold 15 digits."""
-    if not re.fullmatch("0*[1-9][0-9]{0,14}", text):
-        raise argparse.ArgumentTypeError(f"{shown(text)} must be a whole number above 0, of at most 15 digits")
-    return int(text.lstrip("0"))
-
-
-def number(text: str) -> float:
-    """A number with or without point and exponent; its range is checked where it is used."""
-    if not re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
-        raise argparse.ArgumentTypeError(f"{shown(text)} must be a number such as 0.9")
-    return float(text)
-
-
-def value(field: str, read: Callable[[str], Any], meaning: str, shape: str = "N", **default: Any) -> dict[str, Any]:
-    """What `add_argument` is told of an option that takes a value; one without a default must be given."""
-    meaning += " (default %(default)s)" if default else ""
-    return {"dest": field, "type": read, "metavar": shape, "help": meaning, "required": not default} | default
-
-
-def precision(field: str, meaning: str, *known: str) -> dict[str, Any]:
-    """What `add_argument` is told of an option that names a precision."""
-    return {"dest": field, "choices": known, "help": f"{meaning} (default %(default)s)", "default": "bf16"}
-
-
-# An option is a line: it sets the field of `Deployment` or `Workload` that it names.
-DEPLOYMENT = {
-    "--tp": value("tensor_parallel", count, "accelerators that share each layer", default=1),
-    "--dp": value("data_parallel", count, "replicas", default=1),
-    "--weights": precision("weight_bytes", "all weights, and the arithmetic", "bf16", "fp8", "int8"),
-    "--kv": precision("kv_bytes", "KV cache", "bf16", "fp8"),
-    "--memory-utilization": value("memory_utilization", number, "share of memory to use", "SHARE", default=0.9),
-}
-WORKLOAD = {
-    "--prompt": value("prompt", count, "prompt tokens of a request"),
-    "--output": value("output", count, "output tokens of a request, at least 2"),
-    "--batch": value("batch", count, "requests in flight on each replica", default=1),
-}
-
-
-def fields(args: argparse.Namespace, options: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What a table's options were given, by field; a precision in bytes."""
-    given = {option["dest"]: getattr(args, option["dest"]) for option in options.values()}
-    return {field: PRECISIONS.get(value, value) for field, value in given.items()}
-
-
-def read_model(name: str) -> Model:
-    """A shipped model by name, or a config.json by path."""
-    if not name:
-        raise ValueError("argument --model: must not be empty")
-    if name not in data.names("model") and (Path(name).exists() or Path(name).name != name or name.endswith(".json")):
-        return Model.from_hf_config(name)
-    return data.model(name)
-
-
-def read_deployment(args: argparse.Namespace) -> Deployment:
-    """The deployment that the options describe."""
-    model, accelerator = read_model(args.model), data.accelerator(args.accelerator)
-    deployment = Deployment(model, accelerator, compute=args.weight_bytes, **fields(args, DEPLOYMENT))
-    return deployment if args.ideal else replace(deployment, link=accelerator.link, constants=data.constants())
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `estimate`."""
-    models, accelerators = ", ".join(data.names("model")), ", ".join(data.names("accelerator"))
-    parser.add_argument("--model", required=True, help=f"path of a config.json, or one of {models}")
-    parser.add_argument("--accelerator", required=True, help=f"one of {accelerators}")
-    for option, settings in (DEPLOYMENT | WORKLOAD).items():
-        parser.add_argument(option, **settings)
-    parser.add_argument("--ideal", action="store_true", help="efficiencies 1; no overhead, communication, interference")
+    add_options(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def run(args: argparse.Namespace) -> str:
     """Carry out `estimate`; returns the text to print."""
-    deployment, workload = read_deployment(args), Workload(**fields(args, WORKLOAD))
-    result = estimate(deployment, workload, interference=not args.ideal)
-    return json.dumps(asdict(result), allow_nan=False) if args.json else table(deployment, workload, result, args.ideal)
+    given = DEFAULTS | vars(args)
+    catalogue = data.Catalogue() if args.data is None else data.load(args.data)
+    found = {field: find(given[field]) for field, find in finders(catalogue).items() if given[field] is not None}
+    asked = question(given | found)
+    answers = numbers(answer(asked))
+    if args.json:
+        return json.dumps(answers, allow_nan=False)
+    quantized = is_config(args.model, catalogue) and is_quantized(args.model)
+    remark = "\nnote: the config is of quantised weights; bytes follow --weights" if quantized else ""
+    return table(given, asked, answers) + remark
 
 
-def table(deployment: Deployment, workload: Workload, result: Estimate, ideal: bool) -> str:
-    """The estimate for a person."""
-    gpus = deployment.tensor_parallel * deployment.data_parallel
-    usable = deployment.accelerator.memory_capacity * deployment.memory_utilization
-    weights = f"{fmt(result.weight_bytes_per_gpu, 'B')} of {fmt(usable, 'B')} usable"
-    room = f"{result.kv_capacity_tokens:,} tokens, or {result.max_concurrency:,} requests of {workload.total:,}"
-    if not result.kv_capacity_tokens:
-        room = "none: the model does not fit"
-    verdict = "" if result.fits else f"  ! {workload.batch:,} in flight do not fit; the times assume that they do"
-    waiting = result.interference_s
-    interference = f"; {fmt(waiting, 's')} of it waiting for other prefills" if waiting else ""
-    size = f"{fmt(result.parameters, digits=3, prefix='billion')} parameters"
-    if result.active_parameters != result.parameters:
-        size += f", {fmt(result.active_parameters, digits=3, prefix='billion')} of them active in a token"
-    rows = [
-        ("model", f"{one_line(deployment.model.name)}, {size}"),
-        ("machine", f"{gpus} x {deployment.accelerator.name}, TP {deployment.tensor_parallel}"),
-        ("mode", "ideal: the roofline alone" if ideal else "served: with efficiencies, messages, interference"),
-        ("requests", f"{workload.batch:,} in flight, {workload.prompt:,} tokens in, {workload.output:,} out"),
-        ("", ""),
-        ("weights a GPU", weights),
-        ("KV of a token", fmt(result.kv_bytes_per_token, "B")),
-        ("KV cache", room + verdict),
-        ("", ""),
-        ("TTFT", f"{fmt(result.ttft_s, 's')}  one prefill, no queue"),
-        ("TPOT", f"{fmt(result.tpot_s, 's')}{interference}"),
-        ("end to end", fmt(result.e2e_s, "s")),
-        ("throughput", f"{fmt(result.throughput_tok_s, 'tok/s')}, all replicas"),
-        ("decode bound by", result.bound),
-    ]
+def numbers(answers: Mapping[str, Value]) -> dict[str, Any]:
+    """Answers of one point as Python's own numbers and words, counts as whole ones."""
+
+    def own(name: str, value: Value) -> Any:
+        value = value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+        return int(value) if name in WHOLE else value
+
+    return {name: own(name, value) for name, value in answers.items()}
+
+
+def table(given: Mapping[str, Any], asked: Question, answers: Mapping[str, Any]) -> str:
+    """The answers for a person."""
+    rows = [*_question_rows(given, asked, answers), ("", ""), *_memory_rows(asked, answers), ("", "")]
+    rows += _time_rows(asked, answers)
     return "\n".join(f"{name:<16}{text}".rstrip() for name, text in rows)
+
+
+def _question_rows(given: Mapping[str, Any], asked: Question, answers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What was asked."""
+    d, w, engine = asked.deployment, asked.workload, asked.engine
+    size = f"{fmt(answers['parameters'], digits=3, prefix='billion')} parameters"
+    if answers["active_parameters"] != answers["parameters"]:
+        size += f", {fmt(answers['active_parameters'], digits=3, prefix='billion')} of them active in a token"
+    degrees = [f"{short} {getattr(d, field)}" for short, field in DEGREES.items() if getattr(d, field) != 1]
+    machine = ", ".join([f"{d.accelerators} x {one_line(d.accelerator.name)}", *degrees, *d.expert_parallel * ["EP"]])
+    if d.accelerators > 1:
+        machine += f", {one_line(d.link.name)}" if d.link else ", messages free"
+    serving = f"prefill {engine.prefill}"
+    if engine.chunk:
+        serving += f" in chunks of {engine.chunk:,}"
+    if engine.shared_prefix:
+        serving += f", {engine.shared_prefix:,.0f} tokens of a prompt cached"
+    if engine.draft_tokens:
+        serving += f", {engine.draft_tokens} tokens drafted at {fmt(float(engine.draft_cost), digits=2)} of a step each"
+    mode = "ideal: the roofline alone" if given["ideal"] else "served: with efficiencies, messages, interference"
+    precision = [f"{part} {given[part]}" for part in PRECISION if given[part]]
+    return [
+        ("model", f"{one_line(d.model.name)}, {size}"),
+        ("machine", machine),
+        ("precision", ", ".join([*precision, f"arithmetic {d.compute}"])),
+        ("mode", mode),
+        ("engine", serving),
+        ("requests", f"{w.batch:,} in flight, {w.prompt:,} tokens in, {w.output:,} out"),
+    ]
+
+
+def _memory_rows(asked: Question, answers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What fits."""
+    d, w, lacking = asked.deployment, asked.workload, -answers["kv_budget_bytes"]
+    usable = d.accelerator.memory_capacity * d.memory_utilization
+    room = f"{answers['kv_capacity_tokens']:,} tokens, or {answers['max_concurrency']:,} requests of {w.total:,}"
+    if not answers["kv_capacity_tokens"]:
+        room = "none: the model does not fit"
+        room += f", each accelerator lacks {fmt(lacking, 'B')}" if lacking > 0 else " with one block of cache"
+    verdict = "" if answers["fits"] else f"  ! {w.batch:,} in flight do not fit; the times assume that they do"
+    return [
+        ("weights a GPU", f"{fmt(answers['weight_bytes_per_gpu'], 'B')} of {fmt(usable, 'B')} usable"),
+        ("KV of a token", fmt(answers["kv_bytes_per_token"], "B")),
+        ("KV cache", room + verdict),
+    ]
+
+
+def _time_rows(asked: Question, answers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How long it takes, and what it costs."""
+    d, waiting, limits = asked.deployment, answers["interference_s"], asked.limits
+    interference = f"; {fmt(waiting, 's')} of it waiting for other prefills" if waiting else ""
+    each = f"; {fmt(answers['throughput_tok_s_per_gpu'], 'tok/s')} an accelerator" if d.accelerators > 1 else ""
+    rows = [
+        ("TTFT", f"{fmt(answers['ttft_s'], 's')}  one prefill, no queue"),
+        ("TPOT", f"{fmt(answers['tpot_s'], 's')}{interference}"),
+        ("longest gap", fmt(answers["worst_gap_s"], "s")),
+        ("end to end", fmt(answers["e2e_s"], "s")),
+        ("throughput", f"{fmt(answers['throughput_tok_s'], 'tok/s')}, all replicas{each}"),
+        ("decode bound by", answers["bound"]),
+    ]
+    if limits:
+        rows += [("limits", f"{'met' if answers['limits_met'] else 'not met'}; {answers['binding']} is used up most")]
+    if asked.price is not None:
+        paid = [fmt(answers[f"dollars_per_million_{end}_tokens"], "$", digits=3) for end in ("input", "output")]
+        rows += [("cost", f"{paid[0]} a million tokens in, {paid[1]} a million out")]
+    if asked.power is not None:
+        used = [fmt(answers[f"joules_per_{end}_token"], "J") for end in ("input", "output")]
+        rows += [("energy", f"{used[0]} a token in, {used[1]} a token out, at {fmt(asked.power, 'W')} an accelerator")]
+    return rows
 
 
 def parser() -> Parser:
@@ -235,7 +201,10 @@ def main(argv: list[str] | None = None) -> int:
             if times > 1:
                 fail(f"argument {option}: given {times} times")
         args = parser().parse_args(words)
-        show(args.run(args))
+        with np.errstate(over="raise", divide="raise", invalid="raise"):  # an ArithmeticError, instead of a warning
+            text = args.run(args)
+        if text is not None:
+            show(text)
     except KeyboardInterrupt:
         return 130  # what a shell expects: 128 + SIGINT
     except MemoryError:

@@ -101,7 +101,7 @@ def check_value(
     def refuse(why: str) -> NoReturn:
         raise ValueError(f"{owner}: {name}={shown(value)} {why}") from None
 
-    if isinstance(value, np.ma.MaskedArray):
+    if hasattr(value, "mask") and hasattr(value, "dtype"):  # numpy.ma, whose import alone takes as long as ours
         refuse("is masked; fill it first")
     if isinstance(value, np.ndarray | np.generic | list | tuple) and np.asarray(value).dtype.kind not in "iuf":
         refuse(f"is not real numbers; each {rule}")

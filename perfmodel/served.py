@@ -2,33 +2,105 @@
 
 from dataclasses import dataclass
 
-from perfmodel._ops import Value, real
-from perfmodel.batching import prefill_interference
+import numpy as np
+
+from perfmodel._ops import Value, maximum, minimum, name_of_largest, real, where
+from perfmodel.batching import chunked_prefill_time, mixed_time, prefill_interference, steady_step
 from perfmodel.counts import active_parameters, total_parameters
 from perfmodel.deployment import Deployment, Workload
-from perfmodel.kvcache import kv_bytes_per_token, kv_capacity_tokens, max_concurrency, weight_bytes_per_gpu
-from perfmodel.quantity import check_value
-from perfmodel.roofline import decode_time, prefill_time
+from perfmodel.kvcache import (
+    kv_budget,
+    kv_bytes_of_request,
+    kv_bytes_per_token,
+    kv_capacity_tokens,
+    kv_share,
+    max_concurrency,
+    stage_share,
+    weight_bytes_per_gpu,
+)
+from perfmodel.prefix_cache import hit_tokens
+from perfmodel.quantity import check_value, shown
+from perfmodel.roofline import StepTime, decode_time, prefill_time
+from perfmodel.speculative import expected_tokens
+
+PREFILLS = ("exclusive", "fused", "apart")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How requests are served: where prompts are prefilled, in what chunks, what is cached, what is drafted.
+
+    The default is a server that prefills whole prompts between its decode steps.
+
+    Parameters
+    ----------
+    prefill : str
+        "exclusive", "fused" or "apart", as in `steady_step`.
+    chunk : float or array, optional
+        Prompt tokens of a step (chunked prefill, which is fused); None prefills whole prompts.
+    shared_prefix : float or array
+        Leading tokens of each prompt that a prefix cache holds; whole blocks of them count (`hit_tokens`).
+    draft_tokens, acceptance, draft_cost : float or array
+        Speculation: gamma, alpha and c of `speculative_speedup`; no draft tokens is plain decoding.
+    """
+
+    prefill: str = "exclusive"
+    chunk: Value | None = None
+    shared_prefix: Value = 0
+    draft_tokens: Value = 0
+    acceptance: Value = 0
+    draft_cost: Value = 0
+
+    def __post_init__(self) -> None:
+        if self.prefill not in PREFILLS:
+            raise ValueError(f"Engine: prefill={shown(self.prefill)} must be one of {', '.join(PREFILLS)}")
+        if self.chunk is not None:
+            check_value("Engine", "chunk", self.chunk, minimum=1, whole=True)
+            if self.prefill != "fused":
+                raise ValueError(f"Engine: chunk={shown(self.chunk)} needs prefill='fused', not {self.prefill!r}")
+        check_value("Engine", "shared_prefix", self.shared_prefix, minimum=0)
+        check_value("Engine", "draft_tokens", self.draft_tokens, minimum=0, whole=True)
+        check_value("Engine", "acceptance", self.acceptance, minimum=0, maximum=1)
+        check_value("Engine", "draft_cost", self.draft_cost, minimum=0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a service promises: seconds to the first token, and for each token after it."""
+
+    ttft: Value
+    tpot: Value
+
+    def __post_init__(self) -> None:
+        check_value("Limits", "ttft", self.ttft)
+        check_value("Limits", "tpot", self.tpot)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a deployment does with a workload, in SI base units; one replica unless the field says otherwise."""
+    """What a deployment does with a workload, in SI base units; one replica unless the field says otherwise.
 
-    parameters: float
-    active_parameters: float
-    weight_bytes_per_gpu: float
-    kv_bytes_per_token: float  # one copy over all accelerators of a replica
-    kv_capacity_tokens: int
-    max_concurrency: int  # whole requests of prompt + output tokens
-    fits: bool  # the weights fit, and `batch` requests beside them
-    ttft_s: float  # one prefill, no queue in front of it
-    decode_step_s: float
-    interference_s: float
-    tpot_s: float  # mean time of each token after the first
-    e2e_s: float
-    throughput_tok_s: float  # output tokens, all replicas
-    bound: str  # largest share of the decode step: memory, compute, communication or overhead
+    Numbers, or arrays that broadcast with the workload's.
+    """
+
+    parameters: Value
+    active_parameters: Value
+    weight_bytes_per_gpu: Value
+    kv_bytes_per_token: Value  # one copy over all accelerators of a replica
+    kv_bytes_per_gpu: Value  # of `batch` finished requests
+    kv_budget_bytes: Value  # beside weights and activations of an accelerator; below 0 it lacks so many
+    kv_capacity_tokens: Value
+    max_concurrency: Value  # whole requests of prompt + output tokens
+    fits: Value  # the weights fit, and `batch` requests beside them
+    ttft_s: Value  # one prefill, no queue in front of it
+    decode_step_s: Value  # seconds a token by decode steps alone, or by rounds of speculation
+    interference_s: Value
+    tpot_s: Value  # mean time of each token after the first
+    worst_gap_s: Value  # longest wait between two outputs, while another prompt is prefilled
+    e2e_s: Value
+    throughput_tok_s: Value  # output tokens, all replicas
+    bound: Value  # largest share of the decode step: memory, compute, communication or overhead
+    binding: Value  # the limit that is used up most: ttft, tpot or memory; None without limits
 
 
 def end_to_end(ttft: Value, tpot: Value, output: Value) -> Value:
@@ -39,42 +111,92 @@ def end_to_end(ttft: Value, tpot: Value, output: Value) -> Value:
     return real(ttft) + real(tpot) * (real(output) - 1)
 
 
-def estimate(deployment: Deployment, workload: Workload, interference: bool = True) -> Estimate:
-    """Estimate one deployment under one workload of identical requests in a closed loop.
+def estimate(
+    deployment: Deployment, workload: Workload, engine: Engine = Engine(), limits: Limits | None = None
+) -> Estimate:
+    """Estimate one deployment under workloads of identical requests in a closed loop; arrays are evaluated at once.
 
     Parameters
     ----------
     deployment : Deployment
     workload : Workload
-    interference : bool
-        Whether prefills run on the accelerators that decode, and hold up their steps. False is a pool
-        that only decodes.
+        Its fields, the engine's and the limits broadcast.
+    engine : Engine
+    limits : Limits, optional
+        What is promised; without it no constraint binds.
 
     Returns
     -------
     Estimate
     """
-    prefill = prefill_time(deployment, workload.prompt).total
-    step = decode_time(deployment, workload.batch, workload.context)
-    # A prefill holds up each stage of a pipeline for its own layers' share only.
-    held = prefill / deployment.pipeline_parallel
-    wait = prefill_interference(workload.batch, workload.output, held) if interference else 0.0
-    tpot = step.total + wait
-    e2e = end_to_end(prefill, tpot, workload.output)
-    concurrency = int(max_concurrency(deployment, workload.total))
+    d, (prompt, output, batch) = deployment, (real(workload.prompt), real(workload.output), real(workload.batch))
+    context, total = workload.context, workload.total
+    hit = hit_tokens(prompt, engine.shared_prefix)
+    plain, prefill = decode_time(d, batch, context), prefill_time(d, prompt - hit, prefix=hit).total
+    rounds, step = _rounds(d, engine, batch, context, plain)
+    wait, gap = _others(d, engine, batch, prompt, output, hit, context, prefill, plain)
+    ttft = prefill
+    if engine.chunk is not None:
+        # The chunks ride in steps of the others.
+        alone = chunked_prefill_time(d, prompt - hit, engine.chunk, prefix=hit)
+        among = chunked_prefill_time(d, prompt - hit, engine.chunk, maximum(batch - 1, 1), context, prefix=hit)
+        ttft = where(batch > 1, among, alone)
+    tpot = step + wait
+    e2e = end_to_end(ttft, tpot, output)
+    concurrency = max_concurrency(d, total)
     return Estimate(
-        parameters=total_parameters(deployment.model),
-        active_parameters=active_parameters(deployment.model),
-        weight_bytes_per_gpu=weight_bytes_per_gpu(deployment),
-        kv_bytes_per_token=kv_bytes_per_token(deployment),
-        kv_capacity_tokens=int(kv_capacity_tokens(deployment)),
+        parameters=total_parameters(d.model),
+        active_parameters=active_parameters(d.model),
+        weight_bytes_per_gpu=weight_bytes_per_gpu(d),
+        kv_bytes_per_token=kv_bytes_per_token(d),
+        kv_bytes_per_gpu=batch * kv_bytes_of_request(d, total) * kv_share(d) * stage_share(d),
+        kv_budget_bytes=kv_budget(d),
+        kv_capacity_tokens=kv_capacity_tokens(d),
         max_concurrency=concurrency,
-        fits=workload.batch <= concurrency,
-        ttft_s=float(prefill),
-        decode_step_s=float(step.total),
-        interference_s=float(wait),
-        tpot_s=float(tpot),
-        e2e_s=float(e2e),
-        throughput_tok_s=float(deployment.data_parallel * workload.batch * workload.output / e2e),
-        bound=str(step.bound),
+        fits=batch <= concurrency,
+        ttft_s=ttft,
+        decode_step_s=step,
+        interference_s=wait,
+        tpot_s=tpot,
+        worst_gap_s=rounds + gap,
+        e2e_s=e2e,
+        throughput_tok_s=d.data_parallel * batch * output / e2e,
+        bound=plain.bound,
+        binding=limits
+        and name_of_largest(
+            ttft=ttft / real(limits.ttft), tpot=tpot / real(limits.tpot), memory=batch / maximum(concurrency, 1e-9)
+        ),
     )
+
+
+def _rounds(d: Deployment, engine: Engine, batch: Value, context: Value, plain: StepTime) -> tuple[Value, Value]:
+    """Seconds of a round of speculation, and of each of its tokens; of a decode step without."""
+    if not np.any(real(engine.draft_tokens) > 0):
+        return plain.total, plain.total
+    gamma = real(engine.draft_tokens)
+    verify = decode_time(d, batch, context, gamma + 1).total
+    rounds = verify + gamma * real(engine.draft_cost) * plain.total
+    return rounds, rounds / expected_tokens(engine.acceptance, gamma)
+
+
+def _others(
+    d: Deployment,
+    engine: Engine,
+    batch: Value,
+    prompt: Value,
+    output: Value,
+    hit: Value,
+    context: Value,
+    prefill: Value,
+    plain: StepTime,
+) -> tuple[Value, Value]:
+    """Seconds that other requests' prefills add to each of my tokens, and at most to one."""
+    if engine.prefill == "apart":
+        return 0 * plain.total, 0 * plain.total
+    if engine.prefill == "exclusive":
+        held = prefill / d.pipeline_parallel  # a prefill holds up each stage for its own layers' share only
+        return prefill_interference(batch, output, held), where(batch > 1, held, 0 * held)
+    mean = steady_step(d, batch, prompt, output, "fused", prefix=hit).total
+    chunk = prompt - hit if engine.chunk is None else minimum(real(engine.chunk), prompt - hit)
+    worst = mixed_time(d, batch, context, chunk, prompt - chunk).total
+    return mean - plain.total, where(batch > 1, worst - plain.total, 0 * worst)

@@ -14,11 +14,12 @@ from types import SimpleNamespace
 
 import examples
 import pytest
+import test_load
 from examples import ABSENT, CONFIGS, LLAMA, config, label
 
 import perfmodel as pm
 from perfmodel import __main__ as command_line
-from perfmodel import data
+from perfmodel import data, options, question, terminal
 from perfmodel.__main__ import main
 
 GOOD = {
@@ -56,14 +57,20 @@ def refusal(given, capsys):
     return err
 
 
-def test_good_input_prints_one_json_object(capsys):
-    assert main(arguments({}, "--json")) == 0
+def answers(capsys, changes, *flags):
+    """What `--json` says."""
+    assert main(arguments(changes, *flags, "--json")) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    found = json.loads(out)
+    return json.loads(out)
+
+
+def test_good_input_prints_one_json_object(capsys):
+    found = answers(capsys, {})
     deployment = examples.served()
     estimate = pm.estimate(deployment, pm.Workload(1024, 256, 64))
-    assert found == vars(estimate)
+    assert {name: found[name] for name in vars(estimate)} == vars(estimate)
+    assert (found["accelerators"], found["throughput_tok_s_per_gpu"]) == (4, estimate.throughput_tok_s / 4)
     assert found["parameters"] == 68_976_648_192
     assert found["kv_bytes_per_token"] == 327_680
     # What the command line promises, whatever the estimate holds besides.
@@ -81,30 +88,227 @@ def test_ideal_leaves_the_roofline_alone(capsys):
     assert found["interference_s"] == 0
 
 
-def test_every_option_reaches_the_estimate(capsys):
+MOE = {"--model": "mixtral-8x7b", "--tp": "2", "--dp": "2"}
+DRAFTED = {"--speculate": "4", "--acceptance": "0.7", "--draft-cost": "0.1"}
+CHANGED = {  # what changes, in which case, and an answer that must follow
+    "--model": ("llama-3.1-8b", {}, "parameters"),
+    "--accelerator": ("h200", {}, "tpot_s"),
+    "--link": ("pcie4", {}, "ttft_s"),
+    "--constants": ("mine", {"--data": "mine.toml"}, "decode_step_s"),
+    "--tp": ("8", {}, "weight_bytes_per_gpu"),
+    "--pp": ("2", {}, "weight_bytes_per_gpu"),
+    "--dp": ("2", {}, "throughput_tok_s"),
+    "--cp": ("2", {}, "kv_bytes_per_gpu"),
+    "--dcp": ("2", {"--tp": "16"}, "kv_bytes_per_gpu"),
+    "--ep": (None, MOE, "weight_bytes_per_gpu"),
+    "--ideal": (None, {}, "ttft_s"),
+    "--memory-utilization": ("0.8", {}, "kv_capacity_tokens"),
+    "--weights": ("fp8", {}, "weight_bytes_per_gpu"),
+    "--experts": ("int4", MOE, "weight_bytes_per_gpu"),
+    "--tables": ("fp8", {}, "weight_bytes_per_gpu"),
+    "--kv": ("fp8", {}, "kv_bytes_per_token"),
+    "--activations": ("fp8", {}, "kv_budget_bytes"),
+    "--compute": ("fp8", {}, "ttft_s"),
+    "--prompt": ("2048", {}, "ttft_s"),
+    "--output": ("512", {}, "e2e_s"),
+    "--batch": ("32", {}, "tpot_s"),
+    "--prefill": ("fused", {}, "interference_s"),
+    "--chunk": ("256", {"--prefill": "fused"}, "worst_gap_s"),
+    "--shared-prefix": ("512", {}, "ttft_s"),
+    "--prefix-hit": ("0.5", {}, "ttft_s"),
+    "--speculate": ("3", DRAFTED, "tpot_s"),
+    "--acceptance": ("0.6", DRAFTED, "tpot_s"),
+    "--draft-cost": ("0.2", DRAFTED, "tpot_s"),
+    "--draft": ("llama-2-7b", DRAFTED | {"--draft-cost": ABSENT, "--draft": "llama-3.1-8b"}, "tpot_s"),
+    "--ttft-limit": ("70", {}, "binding"),
+    "--tpot-limit": ("30", {}, "limits_met"),
+    "--price": ("2.5", {}, "dollars_per_million_output_tokens"),
+    "--power": ("500", {}, "joules_per_output_token"),
+}
+
+
+def test_every_option_has_a_test_below():
+    assert set(CHANGED) == {option for group in options.OPTIONS.values() for option in group} | set(options.FLAGS)
+
+
+@pytest.mark.parametrize("option", CHANGED)
+def test_every_option_reaches_the_estimate(capsys, tmp_path, monkeypatch, option):
     """An option that is read and then forgotten would change nothing."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text(test_load.FILE, encoding="utf-8")
+    value, case, field = CHANGED[option]
+    found = answers(capsys, case, option) if value is None else answers(capsys, case | {option: value})
+    assert found[field] != answers(capsys, case)[field]
 
-    def found(changes):
-        main(arguments(changes, "--json"))
-        return json.loads(capsys.readouterr().out)
 
-    base = found({})
-    changed = {
-        "--model": ("llama-3.1-8b", "parameters"),
-        "--accelerator": ("h200", "tpot_s"),
-        "--tp": ("8", "weight_bytes_per_gpu"),
-        "--dp": ("2", "throughput_tok_s"),
-        "--prompt": ("2048", "ttft_s"),
-        "--output": ("512", "e2e_s"),
-        "--batch": ("32", "tpot_s"),
-        "--weights": ("fp8", "weight_bytes_per_gpu"),
-        "--kv": ("fp8", "kv_bytes_per_token"),
-        "--memory-utilization": ("0.8", "kv_capacity_tokens"),
-    }
-    elsewhere = {"--model", "--accelerator"}
-    assert set(changed) == elsewhere | set(command_line.DEPLOYMENT) | set(command_line.WORKLOAD)
-    for option, (value, field) in changed.items():
-        assert found({option: value})[field] != base[field], option
+def test_precisions_in_bytes(capsys):
+    """Llama-2-70B on four accelerators: 2 x 32,000 x 8,192 of its parameters are in the two tables."""
+    tables = 2 * 32_000 * 8_192
+    rest = 68_976_648_192 - tables
+    for weights, bits in ("fp8", 8), ("int8", 8), ("int4", 4 + 16 / 128), ("fp4", 4 + 8 / 16), ("mxfp4", 4 + 8 / 32):
+        found = answers(capsys, {"--weights": weights, "--accelerator": "b200"})
+        assert found["weight_bytes_per_gpu"] == pytest.approx((rest * bits / 8 + tables * 2) / 4, rel=1e-12)
+    found = answers(capsys, {"--weights": "int4", "--tables": "int8"})
+    assert found["weight_bytes_per_gpu"] == pytest.approx((rest * 4.125 / 8 + tables) / 4, rel=1e-12)
+    assert answers(capsys, {"--kv": "int8"})["kv_bytes_per_token"] == 2 * 80 * 8 * 128
+    # Experts of their own precision: 8 x 3 x 4,096 x 14,336 in 32 layers of Mixtral, two of them on each accelerator.
+    routed = 8 * 3 * 4_096 * 14_336 * 32
+    both = [answers(capsys, MOE | {"--experts": kind})["weight_bytes_per_gpu"] for kind in ("bf16", "mxfp4")]
+    assert both[0] - both[1] == pytest.approx(routed * (16 - 4.25) / 8 / 2, rel=1e-9)
+
+
+def test_int4_is_weight_only(capsys):
+    """It reads a quarter and multiplies in BF16; a rival that multiplies in FP8 prefills about twice as fast."""
+    ideal = [
+        answers(capsys, {"--weights": weights, "--prompt": "8192"} | more, "--ideal")["ttft_s"]
+        for weights, more in [("bf16", {}), ("int4", {}), ("int4", {"--compute": "fp8"}), ("fp8", {})]
+    ]
+    assert ideal[1] == pytest.approx(ideal[0], rel=1e-3)  # the head of one token is bound by memory
+    assert ideal[2] == pytest.approx(ideal[3], rel=1e-3)
+    assert ideal[0] / ideal[3] == pytest.approx(1979 / 989.4, rel=1e-2)  # the data sheet's rates
+
+
+def test_chunks_mean_fused_prefill_and_an_ideal_machine_prefills_apart(capsys):
+    assert answers(capsys, {"--chunk": "256"}) == answers(capsys, {"--chunk": "256", "--prefill": "fused"})
+    assert answers(capsys, {}) == answers(capsys, {"--prefill": "exclusive"})
+    assert answers(capsys, {}, "--ideal") == answers(capsys, {"--prefill": "apart"}, "--ideal")
+    assert answers(capsys, {"--prefill": "exclusive"}, "--ideal")["interference_s"] > 0
+    assert answers(capsys, {"--link": "nvlink4"}, "--ideal")["ttft_s"] > answers(capsys, {}, "--ideal")["ttft_s"]
+
+
+def test_chunks_are_summed_up_to_a_limit(capsys, monkeypatch):
+    monkeypatch.setattr(question, "MOST_CHUNKS", 4)
+    assert answers(capsys, {"--chunk": "256", "--prompt": "1024"})["ttft_s"] > 0
+    assert "into more than 4 chunks" in refusal(arguments({"--chunk": "256", "--prompt": "1025"}), capsys)
+
+
+def test_a_prefix_in_tokens_or_as_a_share(capsys):
+    found = answers(capsys, {"--prefix-hit": "0.5"})
+    assert found == answers(capsys, {"--shared-prefix": "512"})
+    deployment = examples.served()
+    assert found["ttft_s"] == pytest.approx(pm.prefill_time(deployment, 512, prefix=512).total)
+    assert answers(capsys, {"--shared-prefix": "0"}) == answers(capsys, {})
+
+
+def test_a_draft_model_costs_what_its_steps_take(capsys):
+    """One drafted token at the mean context of 1,152: the draft's step over the target's."""
+    drafted = {"--speculate": "1", "--acceptance": "0.7"}
+    draft, target = examples.served("llama-3.1-8b"), examples.served()
+    cost = pm.decode_time(draft, 64, 1152).total / pm.decode_time(target, 64, 1152).total
+    given = answers(capsys, drafted | {"--draft-cost": repr(float(cost))})
+    found = answers(capsys, drafted | {"--draft": "llama-3.1-8b"})
+    assert found["tpot_s"] == pytest.approx(given["tpot_s"], rel=1e-12)
+    # A round of 1 token drafted and 2 verified gives 1.7 tokens.
+    round_ = (cost * pm.decode_time(target, 64, 1152).total + pm.decode_time(target, 64, 1152, tokens=2).total) / 1.7
+    assert given["decode_step_s"] == pytest.approx(round_, rel=1e-12)
+    # Three drafted tokens find 0, 1 and 2 more in the cache than the first.
+    cost = pm.decode_time(draft, 64, 1153).total / pm.decode_time(target, 64, 1152).total
+    longer = answers(capsys, drafted | {"--speculate": "3", "--draft-cost": repr(float(cost))})
+    found = answers(capsys, drafted | {"--speculate": "3", "--draft": "llama-3.1-8b"})
+    assert found["tpot_s"] == pytest.approx(longer["tpot_s"], rel=1e-12)
+    nothing = answers(capsys, {"--speculate": "0", "--acceptance": "0.7", "--draft": "llama-3.1-8b"})
+    assert nothing == answers(capsys, {})
+
+
+def test_a_dense_draft_of_experts_that_are_shared_out(capsys):
+    given = MOE | {"--speculate": "2", "--acceptance": "0.7", "--draft": "llama-3.1-8b"}
+    assert answers(capsys, given, "--ep")["tpot_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("ttft", "tpot", "batch", "binding", "met"),
+    [  # around what this deployment does with 64 requests, and with as many as its cache holds or one more
+        (0.99, None, 64, "ttft", False),
+        (1.01, None, 64, "ttft", True),
+        (None, 0.99, 64, "tpot", False),
+        (None, 1.01, 64, "tpot", True),
+        (1.02, 1.01, 64, "tpot", True),
+        (1.01, 0.99, 64, "tpot", False),
+        (9, 9, 350, "memory", True),
+        (9, 9, 351, "memory", False),
+    ],
+)
+def test_limits(capsys, ttft, tpot, batch, binding, met):
+    base = answers(capsys, {"--batch": batch})
+    assert (base["limits_met"], base["binding"]) == (None, None)
+    limits = {"--ttft-limit": (ttft, base["ttft_s"]), "--tpot-limit": (tpot, base["tpot_s"])}
+    given = {option: f"{1000 * share * time!r}" for option, (share, time) in limits.items() if share}
+    found = answers(capsys, {"--batch": batch} | given)
+    assert (found["binding"], found["limits_met"]) == (binding, met)
+
+
+def test_a_limit_alone_leaves_the_other_open(capsys):
+    long = {"--prompt": "100000", "--batch": "2"}
+    base = answers(capsys, long)
+    assert min(base["ttft_s"], base["tpot_s"]) > 0.01
+    for option in ("--ttft-limit", "--tpot-limit"):
+        assert answers(capsys, long | {option: "1e6"})["limits_met"]
+
+
+@pytest.mark.parametrize("engine", [{}, {"--chunk": "256"}, DRAFTED, {"--prefix-hit": "0.5"}, {"--pp": "2"}], ids=str)
+def test_the_bill_is_for_all_accelerators_all_the_time(capsys, engine):
+    """So many tokens an hour, in and out, pay for so many accelerators, in dollars and in joules."""
+    found = answers(capsys, engine | {"--dp": "3", "--price": "2.5"})
+    out = found["throughput_tok_s"]
+    assert found["throughput_tok_s_per_gpu"] * found["accelerators"] == pytest.approx(out)
+    into = out * 1024 / 256
+    hour = 3600 * (into * found["dollars_per_million_input_tokens"] + out * found["dollars_per_million_output_tokens"])
+    assert hour / 1e6 == pytest.approx(found["accelerators"] * 2.5, rel=1e-9)
+    watts = into * found["joules_per_input_token"] + out * found["joules_per_output_token"]
+    assert watts == pytest.approx(found["accelerators"] * 700, rel=1e-9)  # the data sheet's
+    assert found["joules_per_input_token"] > 0
+
+
+def test_the_bill_by_hand(capsys):
+    """Input pays for prefills of its own, output for its share of the steps: as `accelerator_seconds` has it."""
+    deployment = examples.served()
+    found = answers(capsys, {"--price": "3.6"})  # 0.001 dollars a second
+    prefill, step = pm.prefill_time(deployment, 1024).total, pm.decode_time(deployment, 64, 1152).total
+    assert found["dollars_per_million_input_tokens"] == pytest.approx(1000 * 4 * prefill / 1024, rel=1e-9)
+    output = 1000 * 4 * step * 255 / (64 * 256)
+    assert found["dollars_per_million_output_tokens"] == pytest.approx(output, rel=1e-9)
+    apart = answers(capsys, {"--price": "3.6", "--prefill": "apart"})
+    for field in ("dollars_per_million_input_tokens", "dollars_per_million_output_tokens"):
+        assert apart[field] == pytest.approx(found[field], rel=1e-9)
+    assert answers(capsys, {})["dollars_per_million_output_tokens"] is None
+    unknown = answers(capsys, {"--accelerator": "tpu-v5p", "--tp": "8"})
+    assert (data.accelerator("tpu-v5p").power, unknown["joules_per_output_token"]) == (0, None)
+
+
+def test_one_s_own_data(capsys, tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(test_load.FILE, encoding="utf-8")
+    given = {"--data": path, "--model": "tiny", "--accelerator": "box", "--tp": "2", "--batch": "1"}
+    found = answers(capsys, given)
+    mine = data.load(path)
+    machine = mine.accelerator("box")
+    own = pm.Deployment(mine.model("tiny"), machine, link=mine.link("wire"), tensor_parallel=2)
+    own = replace(own, constants=data.constants())
+    assert found["ttft_s"] == pytest.approx(pm.prefill_time(own, 1024).total)
+    assert found["joules_per_output_token"] > 0
+    assert answers(capsys, given | {"--link": "pcie5"})["ttft_s"] < found["ttft_s"]
+    assert "nearest: tiny" in refusal(arguments(given | {"--model": "tinny"}), capsys)
+    path.write_text("[model.tiny", encoding="utf-8")
+    assert "mine.toml: is not TOML" in refusal(arguments(given), capsys)
+
+
+def test_what_does_not_fit_lacks_so_many_bytes(capsys):
+    """BF16 weights on one H100: 137.95 GB and the peak of a step's activations, of 72 GB usable."""
+    found = answers(capsys, {"--tp": "1"})
+    activations = 8192 * (2 * 28672 + 4 * 8192) * 2
+    lacking = 2 * 68_976_648_192 + activations - 72e9
+    assert found["kv_budget_bytes"] == pytest.approx(-lacking, rel=1e-9)
+    main(arguments({"--tp": "1"}))
+    assert f"each accelerator lacks {lacking / 1e9:.1f}\u202fGB" in capsys.readouterr().out
+
+
+def test_a_quantised_config_gets_a_note(capsys):
+    for name, noted in ("Qwen--Qwen3-32B-FP8", True), ("meta-llama--Meta-Llama-3.1-8B", False):
+        path = CONFIGS / f"{name}.json"
+        main(arguments({"--model": path}))
+        out = capsys.readouterr().out
+        assert ("note: the config is of quantised weights; bytes follow --weights" in out) == noted
+        answers(capsys, {"--model": path})
 
 
 @pytest.mark.parametrize(
@@ -118,6 +322,25 @@ def test_every_option_reaches_the_estimate(capsys):
         ({}, ("--ideal",), ["ideal: the roofline alone"]),
         ({"--model": "mixtral-8x7b"}, (), ["12.9\u202fbillion of them active in a token"]),
         ({"--tp": "1"}, (), ["none: the model does not fit", "do not fit; the times assume that they do"]),
+        (
+            MOE | {"--pp": "2", "--link": "pcie5", "--weights": "fp8", "--experts": "int4", "--kv": "fp8"},
+            ("--ep",),
+            [
+                "8 x h100-sxm, TP 2, PP 2, DP 2, EP, pcie5",
+                "weights fp8, experts int4, tables bf16, kv fp8, activations",
+            ],
+        ),
+        ({"--tp": "16", "--cp": "2", "--dcp": "2"}, (), ["32 x h100-sxm, TP 16, CP 2, DCP 2, nvlink4"]),
+        ({"--tp": "4"}, ("--ideal",), ["4 x h100-sxm, TP 4, messages free", "prefill apart"]),
+        ({"--chunk": "256", "--shared-prefix": "100"}, (), ["prefill fused in chunks of 256, 100 tokens of a prompt"]),
+        (DRAFTED, (), ["4 tokens drafted at 0.10 of a step each"]),
+        ({"--ttft-limit": "70"}, (), ["limits          not met; ttft is used up most"]),
+        ({"--tpot-limit": "40"}, (), ["limits          met; tpot is used up most"]),
+        (
+            {"--price": "2.5", "--power": "500"},
+            (),
+            ["cost            $0.198 a million tokens in, $0.720", "at 500\u202fW"],
+        ),
     ],
 )
 def test_the_table_for_a_person(capsys, changes, flags, words):
@@ -141,7 +364,7 @@ REFUSALS = [
     ({"--model": "a\nb\x1b[31m"}, ["model 'a\\nb\\x1b[31m' is unknown"]),
     ({"--model": "a\nb\x1b[31m.json"}, ["b\\x1b[31m.json: cannot be read"]),
     ({"--model": "\udcff"}, ["model '\\udcff' is unknown"]),  # how Python passes on a byte that is not UTF-8
-    ({"--accelerator": ""}, ["accelerator '' is unknown"]),
+    ({"--accelerator": ""}, ["--accelerator", "must not be empty"]),
     ({"--model": "nope.json"}, ["nope.json: cannot be read"]),
     ({"--accelerator": "h100"}, ["accelerator 'h100' is unknown", "nearest: h100-sxm"]),
     ({"--tp": "3"}, ["tensor_parallel=3 does not divide heads=64"]),
@@ -175,9 +398,34 @@ REFUSALS = [
     ({"--memory-utilization": "+.9"}, ["--memory-utilization", "'+.9' must be a number"]),
     ({"--memory-utilization": "."}, ["--memory-utilization", "'.' must be a number"]),
     ({"--memory-utilization": "٠.٩"}, ["--memory-utilization", "'٠.٩' must be a number"]),
-    ({"--weights": "int4"}, ["--weights", "'int4'", "bf16", "fp8", "int8"]),
+    ({"--weights": "int3"}, ["--weights", "'int3'", "bf16", "fp8", "int8", "int4"]),
     ({"--weights": ""}, ["--weights", "''", "bf16", "fp8", "int8"]),
-    ({"--kv": "int8"}, ["--kv", "'int8'", "bf16", "fp8"]),
+    ({"--kv": "int4"}, ["--kv", "'int4'", "bf16", "fp8"]),
+    ({"--weights": "fp4"}, ["compute='fp4'", "h100-sxm has no such arithmetic; it has bf16, fp8, int8"]),
+    ({"--compute": "fp64"}, ["--compute", "'fp64' must be one of bf16, fp8, int8, fp4"]),
+    ({"--experts": "fp8"}, ["--experts", "llama-2-70b has none"]),
+    ({"--link": "nvlink"}, ["link 'nvlink' is unknown", "nearest: nvlink"]),
+    ({"--constants": "mine"}, ["constants 'mine' is unknown"]),
+    ({"--data": "nope.toml"}, ["nope.toml: cannot be read"]),
+    ({"--data": ""}, ["--data", "must not be empty"]),
+    ({"--pp": "81"}, ["pipeline_parallel=81 exceeds the 80 layers"]),
+    ({"--dcp": "2"}, ["decode_context_parallel=2"]),
+    ({"--prefill": "eager"}, ["--prefill", "'eager' must be one of exclusive, fused, apart"]),
+    ({"--chunk": "256", "--prefill": "apart"}, ["chunk=256 needs prefill='fused', not 'apart'"]),
+    ({"--chunk": "1", "--prompt": "10001"}, ["--chunk", "1 cuts 10001 prompt tokens into more than 10,000 chunks"]),
+    ({"--shared-prefix": "9", "--prefix-hit": "0.5"}, ["--prefix-hit", "not allowed with --shared-prefix"]),
+    ({"--prefix-hit": "1.5"}, ["--prefix-hit", "share=1.5 must be at most 1"]),
+    ({"--speculate": "4"}, ["--speculate", "needs --acceptance, and one of --draft-cost and --draft"]),
+    (DRAFTED | {"--draft": "llama-2-7b"}, ["--speculate", "one of --draft-cost and --draft"]),
+    (DRAFTED | {"--acceptance": "1.5"}, ["acceptance=1.5", "must be at most 1"]),
+    (DRAFTED | {"--draft-cost": ABSENT, "--draft": "opt-66b", "--tp": "16"}, ["--draft", "heads=72 of opt-66b"]),
+    ({"--acceptance": "0.5"}, ["--acceptance: needs --speculate"]),
+    ({"--draft-cost": "0.1"}, ["--draft-cost: needs --speculate"]),
+    ({"--draft": "llama-2-7b"}, ["--draft: needs --speculate"]),
+    ({"--ttft-limit": "0"}, ["ttft=0.0 must be above 0"]),
+    ({"--tpot-limit": "-1"}, ["--tpot-limit", "'-1' must be a number"]),
+    ({"--price": "free"}, ["--price", "'free' must be a number"]),
+    ({"--power": "0"}, ["power=0.0 must be above 0"]),
     ({"--accelerator": "a100-80gb", "--weights": "fp8"}, ["compute='fp8'", "a100-80gb has no such arithmetic"]),
     ({"--prompt": ABSENT}, ["required", "--prompt"]),
     ({"--mod": "llama-2-70b"}, ["unrecognized", "--mod"]),
@@ -211,7 +459,7 @@ def test_an_option_given_twice(capsys, given):
 
 
 @pytest.mark.parametrize("text", ["x" * 5000, "7 " * 5000, "é" * 5000, "\x1b" * 5000], ids=label)
-@pytest.mark.parametrize("option", ["--other", *GOOD, "--dp", "--weights", "--kv", "--memory-utilization"])
+@pytest.mark.parametrize("option", ["--other", *sorted(set(CHANGED) - set(options.FLAGS))])
 def test_a_long_value_is_not_repeated_whole(capsys, option, text):
     line = refusal(arguments({option: text}), capsys)
     assert len(line) <= 1020
@@ -219,12 +467,12 @@ def test_a_long_value_is_not_repeated_whole(capsys, option, text):
 
 
 def test_counts_and_numbers_that_are_plain():
-    assert command_line.count("999999999999999") == 10**15 - 1
-    assert command_line.count("0004") == 4
-    assert command_line.count(5000 * "0" + "4") == 4  # more digits than `int` reads
+    assert options.count("999999999999999") == 10**15 - 1
+    assert options.count("0004") == 4
+    assert options.count(5000 * "0" + "4") == 4  # more digits than `int` reads
     for text in ("0.5", ".5", "5e-1", "05E-01", "0.5e+0"):
-        assert command_line.number(text) == pytest.approx(0.5)
-    assert command_line.number("1.") == pytest.approx(1)
+        assert options.number(text) == pytest.approx(0.5)
+    assert options.number("1.") == pytest.approx(1)
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",)], ids=str)
@@ -273,7 +521,7 @@ def test_a_config_whose_sizes_overflow(capsys, tmp_path, flags):
 @pytest.mark.parametrize("flags", [(), ("--json",)], ids=str)
 def test_what_json_cannot_say_is_not_printed(capsys, monkeypatch, flags, value):
     broken = replace(pm.estimate(examples.served(), pm.Workload(1024, 256, 64)), ttft_s=value)
-    monkeypatch.setattr(command_line, "estimate", lambda *given, **named: broken)
+    monkeypatch.setattr(question, "estimate", lambda *given, **named: broken)
     refusal(arguments({}, *flags), capsys)
 
 
@@ -301,8 +549,9 @@ def test_help_says_what_the_fields_mean(capsys):
         main(["estimate", "--help"])
     out = capsys.readouterr().out
     assert stop.value.code == 0
-    for field in vars(pm.estimate(examples.served(), pm.Workload(1024, 256, 64))):
-        assert field in out
+    main(arguments({}, "--json"))
+    for field in json.loads(capsys.readouterr().out):
+        assert re.search(rf"\b{field}\b", out)
     assert command_line.EPILOG in out  # laid out as it is written
     for promise in ("no queue", "first left out", "whole deployment", "replicas not counted"):
         assert promise in out
@@ -312,18 +561,18 @@ def test_a_command_is_a_module(capsys, monkeypatch):
     """With a name, its help, its options, and what it prints."""
 
     def add_arguments(parser):
-        parser.add_argument("--twice", **command_line.value("number", command_line.count, "a number"))
+        parser.add_argument("--twice", type=options.count, required=True)
 
-    sweep = SimpleNamespace(
-        SUMMARY="more than one", DESCRIPTION="Sweep.", EPILOG="the end", add_arguments=add_arguments
+    doubled = SimpleNamespace(
+        SUMMARY="more than one", DESCRIPTION="Double.", EPILOG="the end", add_arguments=add_arguments
     )
-    sweep.run = lambda args: f"{2 * args.number}"
-    monkeypatch.setitem(sys.modules, "perfmodel.any_sweep", sweep)
-    monkeypatch.setitem(command_line.COMMANDS, "sweep", "perfmodel.any_sweep")
-    assert main(["sweep", "--twice", "21"]) == 0
+    doubled.run = lambda args: f"{2 * args.twice}"
+    monkeypatch.setitem(sys.modules, "perfmodel.any_command", doubled)
+    monkeypatch.setitem(command_line.COMMANDS, "double", "perfmodel.any_command")
+    assert main(["double", "--twice", "21"]) == 0
     assert capsys.readouterr().out == "42\n"
-    assert "--twice" in refusal(["sweep"], capsys)
-    for given, words in (["--help"], ["more than one", "estimate"]), (["sweep", "--help"], ["Sweep.", "the end"]):
+    assert "--twice" in refusal(["double"], capsys)
+    for given, words in (["--help"], ["more than one", "estimate"]), (["double", "--help"], ["Double.", "the end"]):
         with pytest.raises(SystemExit):
             main(given)
         out = capsys.readouterr().out
@@ -369,7 +618,7 @@ def test_stdout_that_cannot_print_unicode(capsys, environment):
     ],
 )
 def test_plain_text(text, expected):
-    assert command_line.plain(text) == expected
+    assert terminal.plain(text) == expected
 
 
 def test_a_stream_without_an_encoding():
@@ -430,10 +679,10 @@ def test_stderr_that_is_full():
 
 INTERRUPTED = """
 import os, signal, sys
-from perfmodel import __main__ as command_line
+from perfmodel import __main__ as command_line, question
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background hands down that it is ignored
-command_line.estimate = lambda *given, **named: os.kill(os.getpid(), signal.SIGINT)
+question.estimate = lambda *given, **named: os.kill(os.getpid(), signal.SIGINT)
 sys.exit(command_line.main(sys.argv[1:]))
 """
 
@@ -459,7 +708,7 @@ def test_what_the_machine_cannot(capsys, monkeypatch, error, status, line):
     def fails(*given, **named):
         raise error
 
-    monkeypatch.setattr(command_line, "estimate", fails)
+    monkeypatch.setattr(question, "estimate", fails)
     with pytest.raises(SystemExit) as stop:
         main(arguments({}))
     assert stop.value.code == status

@@ -5,11 +5,12 @@ from dataclasses import fields, replace
 import examples
 import numpy as np
 import pytest
-from examples import batches, deployments, models, tokens
+from examples import LATENT, WINDOWED, batches, deployments, models, tokens
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import perfmodel as pm
+from perfmodel import attention, data, kvcache
 
 CLOSE = 1e-9  # relative: sums of a few terms of one sign in double precision
 factors = st.sampled_from([2, 3, 10])
@@ -50,6 +51,15 @@ def test_totals_bound_the_sum_over_parts(deployment, batch, context):
         assert step.by_totals <= step.total * (1 + CLOSE)
         aside = step.communication + step.overhead
         assert step.total - aside <= 2 * (step.by_totals - aside) * (1 + CLOSE)
+
+
+def test_a_part_whose_roofs_are_equal_counts_once_as_memory():
+    compute, memory = pm.Parts(1, 2, 3, 4), pm.Parts(1, 2, 5, 3)
+    step = pm.StepTime(compute, memory, communication=3, overhead=1)
+    assert step.parts == pm.Parts(1, 2, 5, 4)
+    assert step.shares == {"memory": 8, "compute": 4, "communication": 3, "overhead": 1}
+    assert (step.total, step.by_totals, step.bound) == (16, 15, "memory")
+    assert replace(step, communication=8).bound == "memory"  # the first of equals
 
 
 # Limits
@@ -233,6 +243,80 @@ def test_the_causal_mask_halves_attention(model, prompt):
     assert (masked.linear, masked.lm_head) == (full.linear, full.lm_head)
 
 
+def test_a_cached_prefix_is_read_for_each_prompt():
+    """Four prompts of 512 behind 1,024 tokens each write 512 and read 1,024: 327,680 byte a token over 4 devices."""
+    deployment = examples.served(constants=pm.IDEAL)
+    step = pm.prefill_time(deployment, 512, prompts=4, prefix=1024)
+    assert step.memory.attention == approx(4 * (512 + 1024) * 327_680 / 4 / 3.35e12)
+
+
+def test_a_batch_of_less_than_one_request_is_less_work():
+    """A mean over steps some of which are empty."""
+    deployment = examples.served()
+    half, one = pm.decode_time(deployment, 0.5, 1000), pm.decode_time(deployment, 1, 1000)
+    assert half.compute.total == approx(one.compute.total / 2)
+    assert half.memory.attention == approx(one.memory.attention / 2)
+    assert half.memory.linear == one.memory.linear
+
+
+DENSE = examples.served()
+RING = examples.served(tensor_parallel=16, pipeline_parallel=2, context_parallel=2, decode_context_parallel=2)
+MIXED = examples.served(LATENT, tensor_parallel=8, data_parallel=4, expert_parallel=True)
+INDEXED, LINK = replace(LATENT, indexer=examples.INDEXER), data.link("nvlink4")
+OF_A_LENGTH = {
+    "attended, index": lambda n: attention.attended(INDEXED, n),
+    "attended, window": lambda n: attention.attended(WINDOWED, n),
+    "pairs, prompt": lambda n: attention.prefill_pairs(n, True, 100, 1000),
+    "pairs, prefix": lambda n: attention.prefill_pairs(100, True, n, 1000),
+    "pairs, no limit": lambda n: attention.prefill_pairs(100, True, n),
+    "pairs, no mask": lambda n: attention.prefill_pairs(n, False, n, 1000),
+    "experts, tokens": lambda n: pm.touched_experts(LATENT, n),
+    "prefill flops, prompt": lambda n: pm.prefill_flops(INDEXED, n, prefix=n).total,
+    "prefill flops, prompts": lambda n: pm.prefill_flops(LATENT, 100, prompts=n).total,
+    "prefill flops, prefix": lambda n: pm.prefill_flops(LATENT, 100, prefix=n).total,
+    "decode flops, batch": lambda n: pm.decode_flops(INDEXED, n, 100).total,
+    "decode flops, context": lambda n: pm.decode_flops(INDEXED, 8, n).total,
+    "decode flops, tokens": lambda n: pm.decode_flops(LATENT, 8, 100, n).total,
+    "cache of a request": lambda n: pm.kv_bytes_of_request(examples.served(WINDOWED), n),
+    "cache that is read": lambda n: kvcache.kv_bytes_read(examples.served(INDEXED), n),
+    "activations": lambda n: pm.peak_activation_bytes(RING, n),
+    "concurrency": lambda n: pm.max_concurrency(examples.served(WINDOWED), n),
+    "all-reduce, payload": lambda n: pm.all_reduce(n, 8, LINK),
+    "all-reduce, accelerators": lambda n: pm.all_reduce(1e6, n, LINK),
+    "ring, accelerators": lambda n: pm.all_reduce_ring(1e6, n, LINK, 2e-6),
+    "tree, accelerators": lambda n: pm.all_reduce_tree(1e6, n, LINK, 2e-6),
+    "one shot, accelerators": lambda n: pm.all_reduce_one_shot(1e6, n, LINK, 2e-6),
+    "send": lambda n: pm.send(n, LINK),
+    "all-reduces of a pass": lambda n: pm.tensor_parallel_time(DENSE, n),
+    "copies, experts": lambda n: pm.copies(n, 8),
+    "copies, accelerators": lambda n: pm.copies(8, n),
+    "exchange of experts": lambda n: pm.expert_parallel_time(MIXED, n),
+    "stages": lambda n: pm.pipeline_time(RING, n),
+    "ring of the cache": lambda n: pm.pass_kv_time(RING, n),
+    "queries": lambda n: pm.pass_q_time(RING, n),
+    "prefill, prompt": lambda n: pm.prefill_time(RING, n).total,
+    "prefill, prompts": lambda n: pm.prefill_time(RING, 100, prompts=n).total,
+    "prefill, prefix": lambda n: pm.prefill_time(RING, 100, prefix=n).total,
+    "decode, batch": lambda n: pm.decode_time(RING, n, 100).total,
+    "decode, context": lambda n: pm.decode_time(RING, 8, n).total,
+    "decode, tokens": lambda n: pm.decode_time(RING, 8, 100, n).total,
+    "context of a crossover": lambda n: pm.kv_equals_weights(DENSE, n),
+    "batch of a crossover": lambda n: pm.totals_ridge_batch(DENSE, n),
+    "end to end, first token": lambda n: pm.end_to_end(n, 0.1, 8),
+    "end to end, later tokens": lambda n: pm.end_to_end(0.1, n, 8),
+    "end to end, output": lambda n: pm.end_to_end(0.1, 0.1, n),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_LENGTH)
+def test_lists_are_taken_element_by_element(name):
+    """And 32-bit integers do not wrap, whatever the argument."""
+    lengths = [1, 64, 5000, 200_000]
+    expected = approx([OF_A_LENGTH[name](n) for n in lengths])
+    assert OF_A_LENGTH[name](lengths) == expected
+    assert OF_A_LENGTH[name](np.array(lengths, dtype=np.int32)) == expected
+
+
 # Monotonicity
 
 
@@ -377,7 +461,7 @@ def test_an_estimate_is_consistent(deployment, workload):
 
 @given(deployments(), workloads)
 def test_a_pool_that_only_decodes_has_no_interference(deployment, workload):
-    alone, shared = pm.estimate(deployment, workload, interference=False), pm.estimate(deployment, workload)
+    alone, shared = pm.estimate(deployment, workload, pm.Engine(prefill="apart")), pm.estimate(deployment, workload)
     assert alone.interference_s == 0
     assert alone.tpot_s == alone.decode_step_s == shared.decode_step_s
     assert alone.throughput_tok_s >= shared.throughput_tok_s * (1 - CLOSE)

@@ -1,5 +1,7 @@
 """Make `.venv` and install a dependency group into it: `python tools/env.py book` (or `lab`, or `test`).
 
+The peers that `make bench` asks want old versions of much, so the group `bench` has an environment of its own.
+
 It needs a Python that pyproject.toml admits and nothing else: uv, which installs the rest, comes from its own hashed
 lock. The environment is made anew when a lock changed, each group is installed once, and a call that finds all in place
 does nothing.
@@ -16,10 +18,9 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-VENV = ROOT / ".venv"
-STAMP = VENV / "installed.json"
-BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 GROUPS = ("book", "lab", "test")  # each holds the ones before it
+APART = "bench"
+SCRIPTS = "Scripts" if os.name == "nt" else "bin"
 OLDEST, BEYOND = (3, 11), (3, 15)  # requires-python
 MAC = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 BROWSERS = ("chromium", "google-chrome", "chromium-browser", MAC)
@@ -51,49 +52,56 @@ def chromium():
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def create():
+def create(folder):
     """A new, empty environment with pip and uv."""
     package = f"python3.{sys.version_info.minor}-venv"
     if not importlib.util.find_spec("ensurepip") and not debian(package):
         remedy = f"install its venv module (Debian: sudo apt-get install {package})"
         sys.exit(f"{sys.executable} cannot make virtual environments: {remedy}")
-    print(f"Making .venv with Python {sys.version.split()[0]}", flush=True)
-    venv.EnvBuilder(clear=True, with_pip=True, symlinks=os.name != "nt").create(VENV)
-    pip = (BIN / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check")
+    print(f"Making {folder.name} with Python {sys.version.split()[0]}", flush=True)
+    venv.EnvBuilder(clear=True, with_pip=True, symlinks=os.name != "nt").create(folder)
+    pip = (folder / SCRIPTS / "python", "-m", "pip", "install", "-qq", "--disable-pip-version-check")
     run(*pip, "--require-hashes", "--only-binary=:all:", "-r", "locks/uv.txt")
 
 
 def install(group):
-    """Bring `.venv` to at least the given group."""
+    """Bring the environment of a group to at least that group."""
+    folder = ROOT / (".venv-bench" if group == APART else ".venv")
+    stamp, python = folder / "installed.json", folder / SCRIPTS / "python"
+    locks = [path for path in ROOT.glob("locks/*.txt") if path.stem == "uv" or (path.stem == APART) == (group == APART)]
     wanted = {
         "python": list(sys.version_info[:2]),
-        "locks": digest(*ROOT.glob("locks/*.txt")),
+        "locks": digest(*locks),
         "project": digest(ROOT / "pyproject.toml"),
     }
-    have = json.loads(STAMP.read_text()) if STAMP.exists() and (BIN / "python").exists() else {}
+    have = json.loads(stamp.read_text()) if stamp.exists() and python.exists() else {}
     if any(have.get(key) != wanted[key] for key in ("python", "locks")):
-        STAMP.unlink(missing_ok=True)
-        create()
+        stamp.unlink(missing_ok=True)
+        create(folder)
         have = {}
     installed = have.get("groups", [])
-    uv = (BIN / "python", "-m", "uv", "pip", "install", "--quiet", "--python", BIN / "python")
+    uv = (python, "-m", "uv", "pip", "install", "--quiet", "--python", python)
     never = {"UV_PYTHON_DOWNLOADS": "never"}
     if group not in installed:
         print(f"Installing the packages of locks/{group}.txt", flush=True)
-        run(*uv, "--require-hashes", "--only-binary=:all:", "-r", f"locks/{group}.txt", **never)
-        installed = list(GROUPS[: GROUPS.index(group) + 1])
-    if have.get("project") != wanted["project"]:
+        # Of what a peer needs, fire is published as source alone.
+        binary = [] if group == APART else ["--only-binary=:all:"]
+        run(*uv, "--require-hashes", *binary, "-r", f"locks/{group}.txt", **never)
+        installed = [APART] if group == APART else list(GROUPS[: GROUPS.index(group) + 1])
+    if group != APART and have.get("project") != wanted["project"]:
         run(*uv, "--no-deps", "--no-build-isolation", "--editable", ".", **never)
-    STAMP.write_text(json.dumps(wanted | {"groups": installed}))
+    stamp.write_text(json.dumps(wanted | {"groups": installed}))
 
 
 def main():
     group = sys.argv[1] if len(sys.argv) == 2 else ""
-    if group not in GROUPS:
-        sys.exit(f"usage: python tools/env.py {'|'.join(GROUPS)}")
+    if group not in (*GROUPS, APART):
+        sys.exit(f"usage: python tools/env.py {'|'.join((*GROUPS, APART))}")
     if not OLDEST <= sys.version_info[:2] < BEYOND:
         admitted = f"3.{OLDEST[1]} to 3.{BEYOND[1] - 1}"
         sys.exit(f"Python {sys.version.split()[0]} cannot be used: name one of {admitted} with make PYTHON=/path")
+    if group == APART and sys.version_info[:2] != OLDEST:
+        sys.exit(f"The peers' packages are built for Python 3.{OLDEST[1]}: name one with make bench PYTHON=/path")
     try:
         install(group)
         if group == "test" and not chromium() and not debian("chromium"):
