@@ -18,6 +18,7 @@ import pytest
 from examples import CONFIGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from test_command_line import full_disk, process, refusal
 
 from perfmodel import options, rows, sweep, terminal
@@ -349,8 +350,6 @@ def failing(error, after):
     ids=repr,
 )
 def test_a_sweep_that_stops_leaves_no_file(capsys, tmp_path, monkeypatch, error, status, line, name):
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
     path = tmp_path / name
     path.write_text("older", encoding="utf-8")
     monkeypatch.setattr(sweep, "BLOCK", 1000)
@@ -386,8 +385,6 @@ sys.exit(main(sys.argv[1:]))
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
 def test_ctrl_c_in_a_process(tmp_path, name):
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
     run = process(words(SMALL | {"--out": tmp_path / name}), program=("-c", INTERRUPTED))
     assert run.communicate(timeout=60) == (b"", b"")
     assert run.returncode == 128 + signal.SIGINT
@@ -397,8 +394,6 @@ def test_ctrl_c_in_a_process(tmp_path, name):
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
 def test_a_disk_that_fills_up(tmp_path, name):
     """Of 8 blocks of 512 bytes: the system refuses to write on."""
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
     path = tmp_path / name
     run = process(words(SMALL | {"--out": path}), shell='ulimit -f 8; exec "$@"')
     assert run.communicate(timeout=60) == (b"", f"perfmodel: cannot write {path}: File too large\n".encode())
@@ -426,7 +421,6 @@ def test_a_reader_that_left():
 
 
 def test_parquet_holds_the_same_rows(capsys, tmp_path, monkeypatch):
-    parquet = pytest.importorskip("pyarrow.parquet")
     grid = SMALL | {"--tp": "1,2", "--tpot-limit": "20", "--price": "2"}
     expected = table(capsys, grid, "--ideal")
     monkeypatch.setattr(sweep, "BLOCK", 3000)
