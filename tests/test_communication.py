@@ -198,6 +198,11 @@ def test_fewer_requests_than_stages_leave_stages_idle():
     assert pm.decode_time(deep, 2, 1000).total == pm.decode_time(deep, 4, 1000).total
 
 
+def test_a_batch_below_nothing_is_not_an_idle_pipeline():
+    deep = examples.served("llama-3.1-70b", tensor_parallel=2, pipeline_parallel=4)
+    examples.refused(lambda: pm.decode_time(deep, -8, 1000), "decode_time: batch=-8 must be above 0")
+
+
 def test_a_stage_holds_its_layers():
     """126 layers on 4 stages: 32 on the largest."""
     whole = examples.served("llama-3.1-405b", tensor_parallel=8)

@@ -211,12 +211,13 @@ def test_chart_colours_can_be_read_on_the_page(mode, background):
     theme = json.loads((STATIC / "chart-theme.json").read_text("utf8"))[mode]
     text = [
         *theme["range"]["category"],
-        *(style["color"] for style in theme["style"].values()),
+        *(style["color"] for name, style in theme["style"].items() if name != "halo"),  # a halo is the page itself
         *(theme[part][key] for part in ("axis", "legend") for key in ("labelColor", "titleColor")),
         theme["title"]["color"],
         theme["mark"]["color"],
     ]
     assert {colour: contrast(colour, background) for colour in text if contrast(colour, background) < 4.5} == {}
+    assert theme["style"]["halo"]["color"] == background
 
 
 def test_charts_are_set_in_the_font_of_the_page():
