@@ -6,12 +6,10 @@ A multiply-add is 2 FLOPs; rates are dense. Importing this package imports NumPy
 
 from perfmodel.batching import (
     chunked_prefill_time,
-    expected_longest,
     mixed_time,
     multi_step_time,
     prefill_interference,
     request_rate,
-    static_idle_share,
     steady_step,
 )
 from perfmodel.communication import (
@@ -157,6 +155,7 @@ from perfmodel.speculative import (
     relative_verify_cost,
     speculative_speedup,
 )
+from perfmodel.static_batching import expected_longest, static_idle_share
 from perfmodel.training import (
     TrainingMemory,
     activation_memory,

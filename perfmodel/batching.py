@@ -34,7 +34,9 @@ def prefill_interference(batch: Value, output: Value, prefill: Value) -> Value:
     return (real(batch) - 1) / (real(output) - 1) * prefill
 
 
-def mixed_time(deployment: Deployment, batch: Value, context: Value, chunk: Value, prefix: Value = 0) -> StepTime:
+def mixed_time(
+    deployment: Deployment, batch: Value, context: Value, chunk: Value, prefix: Value = 0, tokens: Value = 1
+) -> StepTime:
     """Time of a step that decodes B requests and works on a chunk of another's prompt: equation `eq-mixed-time`.
 
     Weights are read once for all tokens, and messages carry them together. The attention of both is one kernel. The
@@ -51,32 +53,40 @@ def mixed_time(deployment: Deployment, batch: Value, context: Value, chunk: Valu
         Prompt tokens C of the step.
     prefix : float, array or symbol
         Tokens of the same prompt that are in the KV cache already, from earlier chunks.
+    tokens : float, array or symbol
+        New tokens of each decoding request: gamma + 1 while a draft is verified.
 
     Returns
     -------
     StepTime
         Seconds.
     """
-    return _together(deployment, batch, context, chunk, prefix, 1)
+    return _together(deployment, batch, context, chunk, prefix, 1, tokens)
 
 
 def _together(
-    deployment: Deployment, batch: Value, context: Value, prompt: Value, prefix: Value, prompts: Value
+    deployment: Deployment,
+    batch: Value,
+    context: Value,
+    prompt: Value,
+    prefix: Value,
+    prompts: Value,
+    tokens: Value,
 ) -> StepTime:
     """A decode step in which each micro-batch of a pipeline works on `prompts` prefills (or chunks) as well."""
     d, p = deployment, deployment.pipeline_parallel
-    decode, prefill = decode_time(d, batch, context), prefill_time(d, prompt, prefix=prefix)
-    requests = real(batch) if p == 1 else maximum(real(batch) / p, 1)
+    decode, prefill = decode_time(d, batch, context, tokens), prefill_time(d, prompt, prefix=prefix)
+    new = (real(batch) if p == 1 else maximum(real(batch) / p, 1)) * real(tokens)
     each = real(prompt) / d.context_parallel
-    tokens = requests + prompts * each
-    shared = decode_time(d, p * tokens, 0).memory  # the weights, read once for all tokens
+    total = new + prompts * each
+    shared = decode_time(d, p * total, 0).memory  # the weights, read once for all tokens
     both = [(getattr(decode.compute, part.name), getattr(prefill.compute, part.name)) for part in fields(Parts)]
     # Of messages, each has some of its own under context parallelism: queries here, keys and values there.
-    own = decode.communication - _messages(d, requests) + prompts * (prefill.communication - _messages(d, each))
+    own = decode.communication - _messages(d, new) + prompts * (prefill.communication - _messages(d, each))
     return StepTime(
         compute=Parts(*(one + prompts * other for one, other in both)),
         memory=replace(shared, attention=decode.memory.attention + prompts * prefill.memory.attention),
-        communication=_messages(d, tokens) + own,
+        communication=_messages(d, total) + own,
         overhead=decode.overhead,
     )
 
@@ -95,6 +105,7 @@ def steady_step(
     prefill: str = "exclusive",
     prefix: Value = 0,
     context: Value | None = None,
+    tokens: Value = 1,
 ) -> StepTime:
     """Mean time of a token after the first, in a closed loop of B equal requests: its `total` is TPOT.
 
@@ -117,6 +128,8 @@ def steady_step(
         Tokens of the prompt, fewer than S, that a prefix cache holds already.
     context : float, array or symbol, optional
         Tokens s that each request has in the KV cache: the mean over its steps, S + N_out / 2, by default.
+    tokens : float, array or symbol
+        New tokens of each request in a step: gamma + 1 in a round of speculation; then `output` - 1 counts the rounds.
 
     Returns
     -------
@@ -126,7 +139,7 @@ def steady_step(
     if prefill not in ("apart", "exclusive", "fused"):
         raise ValueError(f"steady_step: prefill={prefill!r} must be one of apart, exclusive, fused")
     context = real(prompt) + real(output) / 2 if context is None else context
-    decode = decode_time(deployment, batch, context)
+    decode = decode_time(deployment, batch, context, tokens)
     if prefill == "apart":
         return decode
     if prefill == "exclusive":
@@ -134,7 +147,7 @@ def steady_step(
         held = prefill_interference(batch, output, one / deployment.pipeline_parallel)
         return replace(decode, overhead=decode.overhead + held)
     prompts = prefill_interference(batch, output, 1 / deployment.pipeline_parallel)
-    return _together(deployment, batch, context, real(prompt) - real(prefix), prefix, prompts)
+    return _together(deployment, batch, context, real(prompt) - real(prefix), prefix, prompts, tokens)
 
 
 def request_rate(deployment: Deployment, batch: Value, prompt: Value, output: Value, prefix: Value = 0) -> Value:
@@ -155,6 +168,7 @@ def chunked_prefill_time(
     batch: Value | None = None,
     context: Value = 0,
     prefix: Value = 0,
+    tokens: Value = 1,
 ) -> Value:
     """Seconds until a prompt is prefilled, C tokens a step: the sum over its chunks, each with a longer prefix.
 
@@ -166,6 +180,8 @@ def chunked_prefill_time(
         Requests that decode in each of the steps, and tokens that each has in the KV cache; None on an idle server.
     prefix : float, array or symbol
         Tokens before the prompt that a prefix cache holds.
+    tokens : float, array or symbol
+        New tokens of each decoding request in a step.
     """
     check_value("chunked_prefill_time", "prompt", prompt)
     check_value("chunked_prefill_time", "chunk", chunk)
@@ -175,13 +191,13 @@ def chunked_prefill_time(
     seconds: Value = 0
     for index in range(int(np.max(ceil(prompt / chunk)))):
         done = minimum(index * chunk, prompt)
-        tokens = minimum(chunk, prompt - done)
-        some = where(tokens > 0, tokens, 1)  # a shorter prompt than the longest is done already
+        part = minimum(chunk, prompt - done)
+        some = where(part > 0, part, 1)  # a shorter prompt than the longest is done already
         if batch is None:
             step = prefill_time(deployment, some, prefix=real(prefix) + done)
         else:
-            step = mixed_time(deployment, batch, context, some, real(prefix) + done)
-        seconds = seconds + where(tokens > 0, step.total, 0 * step.total)
+            step = mixed_time(deployment, batch, context, some, real(prefix) + done, tokens)
+        seconds = seconds + where(part > 0, step.total, 0 * step.total)
     return seconds
 
 
@@ -194,56 +210,3 @@ def multi_step_time(deployment: Deployment, batch: Value, context: Value, steps:
     check_value("multi_step_time", "steps", steps, minimum=1)
     step, host = decode_time(deployment, batch, context), deployment.constants.step_overhead
     return replace(step, overhead=step.overhead - host + host / real(steps))
-
-
-def expected_longest(lengths: Value, batch: Value, weights: Value | None = None) -> Value:
-    """Expected output tokens of the longest of B requests drawn from a distribution of lengths.
-
-    Exact: the longest is at most x with probability P(length <= x)^B.
-
-    Parameters
-    ----------
-    lengths : array
-        Output lengths that occur, numbers.
-    batch : float, array or symbol
-        Requests B of a batch.
-    weights : array, optional
-        How often each length occurs, in any unit; equally often by default.
-    """
-    check_value("expected_longest", "batch", batch)
-    values, shares = _distribution(lengths, weights)
-    below, batch = [0, *np.cumsum(shares).tolist()[:-1], 1], real(batch)  # P(length < x), and 1
-    return sum(x * (upto**batch - less**batch) for x, less, upto in zip(values, below, below[1:], strict=False))
-
-
-def static_idle_share(lengths: Value, batch: Value | None = None, weights: Value | None = None) -> Value:
-    """Share of a static batch's slots that have nothing to decode: 1 - mean / longest, over all steps.
-
-    A static batch runs until its longest request ends. Continuous batching gives a slot to the next request at
-    once, so it finishes 1 / (1 - share) times the tokens in the same steps, as long as requests wait.
-
-    Parameters
-    ----------
-    lengths : array
-        Output lengths: of the requests of one batch, or those that occur.
-    batch : float, array or symbol, optional
-        Requests B drawn from `lengths`, on average over many batches; None takes `lengths` as the one batch.
-    weights : array, optional
-        How often each length occurs, in any unit; equally often by default.
-    """
-    values, shares = _distribution(lengths, weights)
-    mean = sum(x * share for x, share in zip(values, shares, strict=True))
-    return 1 - mean / (values[-1] if batch is None else expected_longest(lengths, batch, weights))
-
-
-def _distribution(lengths: Value, weights: Value | None) -> tuple[list[float], list[float]]:
-    """Lengths in ascending order, and the share of each."""
-    check_value("lengths of requests", "lengths", lengths)
-    lengths = np.ravel(np.asarray(lengths, dtype=float))
-    weights = np.ones(lengths.size) if weights is None else np.ravel(weights)
-    check_value("lengths of requests", "weights", weights)
-    if lengths.size != weights.size or not lengths.size:
-        raise ValueError(f"lengths of requests: {lengths.size} lengths need as many weights, not {weights.size}")
-    values, index = np.unique(lengths, return_inverse=True)
-    shares = np.bincount(index, weights) / weights.sum()
-    return values.tolist(), shares.tolist()

@@ -19,7 +19,6 @@ from perfmodel.quantization import FORMATS
 from perfmodel.served import Engine, Estimate, Limits, estimate
 from perfmodel.speculative import relative_draft_cost
 
-NO_LIMIT = 1e300  # seconds
 MOST_CHUNKS = 10_000  # of a prompt: each is a step to sum up
 FIELDS = (  # of `Deployment`, which options set as they are
     "tensor_parallel",
@@ -140,9 +139,7 @@ def question(given: Mapping[str, Any]) -> Question:
     ttft, tpot, price, power = (
         given[name] for name in ("ttft_limit_s", "tpot_limit_s", "dollars_per_gpu_hour", "power_w")
     )
-    limits = None
-    if ttft is not None or tpot is not None:
-        limits = Limits(NO_LIMIT if ttft is None else ttft, NO_LIMIT if tpot is None else tpot)
+    limits = None if ttft is None and tpot is None else Limits(ttft, tpot)
     return Question(
         deployment,
         workload,
@@ -167,16 +164,14 @@ def token_seconds(asked: Question, result: Estimate) -> TokenCost:
 
 def answer(asked: Question) -> dict[str, Value]:
     """Every field that is printed or written, by name; None where it was not asked for."""
-    limits, price, power = asked.limits, asked.price, asked.power
-    result = estimate(asked.deployment, asked.workload, asked.engine, limits)
-    met = limits and result.fits & (result.ttft_s <= limits.ttft) & (result.tpot_s <= limits.tpot)
+    price, power = asked.price, asked.power
+    result = estimate(asked.deployment, asked.workload, asked.engine, asked.limits)
     seconds = token_seconds(asked, result)
     dollars = TokenCost(None, None) if price is None else dollars_per_token(seconds, 1e6 * price)
     joules = TokenCost(None, None) if power is None else joules_per_token(seconds, power)
     return vars(result) | {
         "accelerators": asked.deployment.accelerators,
         "throughput_tok_s_per_gpu": result.throughput_tok_s / asked.deployment.accelerators,
-        "limits_met": met,
         "dollars_per_million_input_tokens": dollars.input,
         "dollars_per_million_output_tokens": dollars.output,
         "joules_per_input_token": joules.input,

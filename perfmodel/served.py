@@ -1,6 +1,7 @@
 """From the roofline to a served request: first token, later tokens, end to end, throughput, what fits."""
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -66,14 +67,15 @@ class Engine:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a service promises: seconds to the first token, and for each token after it."""
+    """What a service promises: seconds to the first token, and for each token after it; None promises nothing."""
 
-    ttft: Value
-    tpot: Value
+    ttft: Value | None = None
+    tpot: Value | None = None
 
     def __post_init__(self) -> None:
-        check_value("Limits", "ttft", self.ttft)
-        check_value("Limits", "tpot", self.tpot)
+        for name, limit in vars(self).items():
+            if limit is not None:
+                check_value("Limits", name, limit)
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class Estimate:
     e2e_s: Value
     throughput_tok_s: Value  # output tokens, all replicas
     bound: Value  # largest share of the decode step: memory, compute, communication or overhead
+    limits_met: Value  # whether the requests fit and each limit is kept; None without limits
     binding: Value  # the limit that is used up most: ttft, tpot or memory; None without limits
 
 
@@ -133,17 +136,20 @@ def estimate(
     context, total = workload.context, workload.total
     hit = hit_tokens(prompt, engine.shared_prefix)
     plain, prefill = decode_time(d, batch, context), prefill_time(d, prompt - hit, prefix=hit).total
-    rounds, step = _rounds(d, engine, batch, context, plain)
-    wait, gap = _others(d, engine, batch, prompt, output, hit, context, prefill, plain)
+    rounds, yielded = _rounds(d, engine, batch, context, plain)
+    step = rounds / yielded
+    wait, gap = _others(d, engine, workload, hit, prefill, yielded)
     ttft = prefill
     if engine.chunk is not None:
         # The chunks ride in steps of the others.
+        tokens = real(engine.draft_tokens) + 1
         alone = chunked_prefill_time(d, prompt - hit, engine.chunk, prefix=hit)
-        among = chunked_prefill_time(d, prompt - hit, engine.chunk, maximum(batch - 1, 1), context, prefix=hit)
+        among = chunked_prefill_time(d, prompt - hit, engine.chunk, maximum(batch - 1, 1), context, hit, tokens)
         ttft = where(batch > 1, among, alone)
     tpot = step + wait
     e2e = end_to_end(ttft, tpot, output)
     concurrency = max_concurrency(d, total)
+    fits, used = batch <= concurrency, _used(limits or Limits(), ttft, tpot)
     return Estimate(
         parameters=total_parameters(d.model),
         active_parameters=active_parameters(d.model),
@@ -153,7 +159,7 @@ def estimate(
         kv_budget_bytes=kv_budget(d),
         kv_capacity_tokens=kv_capacity_tokens(d),
         max_concurrency=concurrency,
-        fits=batch <= concurrency,
+        fits=fits,
         ttft_s=ttft,
         decode_step_s=step,
         interference_s=wait,
@@ -162,41 +168,48 @@ def estimate(
         e2e_s=e2e,
         throughput_tok_s=d.data_parallel * batch * output / e2e,
         bound=plain.bound,
-        binding=limits
-        and name_of_largest(
-            ttft=ttft / real(limits.ttft), tpot=tpot / real(limits.tpot), memory=batch / maximum(concurrency, 1e-9)
-        ),
+        limits_met=limits and reduce(np.logical_and, (share <= 1 for share in used.values()), fits),
+        binding=limits and name_of_largest(**used, memory=batch / maximum(concurrency, 1e-9)),
     )
 
 
+def _used(limits: Limits, ttft: Value, tpot: Value) -> dict[str, Value]:
+    """How much of each limit is used up, as a share of it."""
+    times = {"ttft": ttft, "tpot": tpot}
+    return {name: times[name] / real(limit) for name, limit in vars(limits).items() if limit is not None}
+
+
 def _rounds(d: Deployment, engine: Engine, batch: Value, context: Value, plain: StepTime) -> tuple[Value, Value]:
-    """Seconds of a round of speculation, and of each of its tokens; of a decode step without."""
+    """Seconds of a round of speculation, and the tokens that it yields; of a decode step without."""
     if not np.any(real(engine.draft_tokens) > 0):
-        return plain.total, plain.total
+        return plain.total, 1
     gamma = real(engine.draft_tokens)
     verify = decode_time(d, batch, context, gamma + 1).total
-    rounds = verify + gamma * real(engine.draft_cost) * plain.total
-    return rounds, rounds / expected_tokens(engine.acceptance, gamma)
+    return verify + gamma * real(engine.draft_cost) * plain.total, expected_tokens(engine.acceptance, gamma)
 
 
 def _others(
     d: Deployment,
     engine: Engine,
-    batch: Value,
-    prompt: Value,
-    output: Value,
+    workload: Workload,
     hit: Value,
-    context: Value,
     prefill: Value,
-    plain: StepTime,
+    yielded: Value,
 ) -> tuple[Value, Value]:
-    """Seconds that other requests' prefills add to each of my tokens, and at most to one."""
+    """Seconds that other requests' prefills add to each of my tokens, and at most to one.
+
+    Exclusive prefills come between rounds, fused ones ride in the passes that decode or verify.
+    """
+    prompt, output, batch = real(workload.prompt), real(workload.output), real(workload.batch)
     if engine.prefill == "apart":
-        return 0 * plain.total, 0 * plain.total
+        return 0 * prefill * batch, 0 * prefill * batch
     if engine.prefill == "exclusive":
         held = prefill / d.pipeline_parallel  # a prefill holds up each stage for its own layers' share only
         return prefill_interference(batch, output, held), where(batch > 1, held, 0 * held)
-    mean = steady_step(d, batch, prompt, output, "fused", prefix=hit).total
+    context, tokens = workload.context, real(engine.draft_tokens) + 1
+    passes = maximum((output - 1) / yielded, 1)
+    alone = decode_time(d, batch, context, tokens).total
+    mean = steady_step(d, batch, prompt, 1 + passes, "fused", hit, context, tokens).total
     chunk = prompt - hit if engine.chunk is None else minimum(real(engine.chunk), prompt - hit)
-    worst = mixed_time(d, batch, context, chunk, prompt - chunk).total
-    return mean - plain.total, where(batch > 1, worst - plain.total, 0 * worst)
+    worst = mixed_time(d, batch, context, chunk, prompt - chunk, tokens).total
+    return (mean - alone) / yielded, where(batch > 1, worst - alone, 0 * worst)

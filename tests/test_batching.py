@@ -21,11 +21,11 @@ prefixes = st.integers(0, 200_000)
 contexts = st.integers(0, 200_000)
 
 OPS_CALLS = {
-    "expected_longest": lambda d, B, S, n, s: batching.expected_longest([10, 20, 500], B, [3, 2, 1]),
+    "expected_longest": lambda d, B, S, n, s: pm.expected_longest([10, 20, 500], B, [3, 2, 1]),
     "mixed_time": lambda d, B, S, n, s: batching.mixed_time(d, B, s, S, n),
     "multi_step_time": lambda d, B, S, n, s: batching.multi_step_time(d, B, s, n),
     "request_rate": lambda d, B, S, n, s: batching.request_rate(d, B, S, n),
-    "static_idle_share": lambda d, B, S, n, s: batching.static_idle_share([10, 20, 500], B + 1),
+    "static_idle_share": lambda d, B, S, n, s: pm.static_idle_share([10, 20, 500], B + 1),
     "steady_step": lambda d, B, S, n, s: batching.steady_step(d, B, S, n, "fused"),
 }
 NUMERIC_CALLS = {  # a sum over as many chunks as there are: lengths are numbers
@@ -33,11 +33,11 @@ NUMERIC_CALLS = {  # a sum over as many chunks as there are: lengths are numbers
 }
 DIMENSION_CALLS = {
     "chunked_prefill_time": (second, lambda d, u: batching.chunked_prefill_time(d, 5000, 2048, 64, 1280)),
-    "expected_longest": (ONE, lambda d, u: batching.expected_longest([10, 1000], 8)),
+    "expected_longest": (ONE, lambda d, u: pm.expected_longest([10, 1000], 8)),
     "mixed_time": (second, lambda d, u: batching.mixed_time(d, 64, 1280, 512, 4096)),
     "multi_step_time": (second, lambda d, u: batching.multi_step_time(d, 64, 1280, 8)),
     "request_rate": (1 / second, lambda d, u: batching.request_rate(d, 64, 1024, 256)),
-    "static_idle_share": (ONE, lambda d, u: batching.static_idle_share([10, 1000], 8)),
+    "static_idle_share": (ONE, lambda d, u: pm.static_idle_share([10, 1000], 8)),
     "steady_step": (second, lambda d, u: batching.steady_step(d, 64, 1024, 256, "fused")),
 }
 
@@ -304,17 +304,17 @@ def test_the_longest_of_a_batch_over_all_draws(distribution, batch):
         probability = np.prod([weight / total for _, weight in draw])
         expected += probability * max(length for length, _ in draw)
     lengths, weights = zip(*distribution, strict=True)
-    longest = batching.expected_longest(lengths, batch, weights)
+    longest = pm.expected_longest(lengths, batch, weights)
     assert longest == pytest.approx(expected)
     mean = sum(length * weight for length, weight in distribution) / total
-    assert batching.static_idle_share(lengths, batch, weights) == pytest.approx(1 - mean / expected, abs=1e-12)
+    assert pm.static_idle_share(lengths, batch, weights) == pytest.approx(1 - mean / expected, abs=1e-12)
 
 
 @given(st.integers(1, 2000), st.integers(1, 500))
 def test_the_longest_of_lengths_from_one_to_n(n, batch):
     """Each as likely: the sum over x = 1 .. n of P(longest >= x) = 1 - ((x - 1) / n)^B."""
     expected = sum(1 - ((x - 1) / n) ** batch for x in range(1, n + 1))
-    assert batching.expected_longest(np.arange(1, n + 1), batch) == pytest.approx(expected)
+    assert pm.expected_longest(np.arange(1, n + 1), batch) == pytest.approx(expected)
 
 
 def test_the_longest_of_lengths_that_end_at_random():
@@ -324,27 +324,27 @@ def test_the_longest_of_lengths_that_end_at_random():
     weights = (1 - 1 / 200) ** (lengths - 1)
     for batch in (1, 8, 64):
         harmonic = sum(1 / k for k in range(1, batch + 1))
-        assert batching.expected_longest(lengths, batch, weights) == pytest.approx(200 * harmonic, rel=2e-3)
+        assert pm.expected_longest(lengths, batch, weights) == pytest.approx(200 * harmonic, rel=2e-3)
 
 
 def test_the_source_batch_of_a_short_and_a_long_request():
     """Claim c02.1-01: 10 and 1,000 tokens in one batch. Of 2 x 1,000 slots 1,010 are used; the short one waits 990."""
-    assert batching.static_idle_share([10, 1000]) == pytest.approx(1 - 1010 / 2000)
+    assert pm.static_idle_share([10, 1000]) == pytest.approx(1 - 1010 / 2000)
     assert 1000 / 10 == 100  # the ratio in the ledger: the slot is held for a hundred times its use
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=50), batches)
 def test_idle_slots_grow_with_the_batch(lengths, batch):
-    share = batching.static_idle_share(lengths, batch)
+    share = pm.static_idle_share(lengths, batch)
     assert share + 1e-12 >= 0
-    assert share <= batching.static_idle_share(lengths, batch + 1) + 1e-12
+    assert share <= pm.static_idle_share(lengths, batch + 1) + 1e-12
     assert share <= 1 - np.mean(lengths) / max(lengths) + 1e-12
-    assert batching.static_idle_share(lengths, 1) == pytest.approx(0, abs=1e-12)
-    assert batching.static_idle_share(lengths, 1e9) == pytest.approx(batching.static_idle_share(lengths))
+    assert pm.static_idle_share(lengths, 1) == pytest.approx(0, abs=1e-12)
+    assert pm.static_idle_share(lengths, 1e9) == pytest.approx(pm.static_idle_share(lengths))
 
 
 def test_equal_requests_leave_no_slot_idle():
-    assert batching.static_idle_share([256] * 3) == batching.static_idle_share([256], 64) == 0
+    assert pm.static_idle_share([256] * 3) == pm.static_idle_share([256], 64) == 0
 
 
 def test_bad_input():
@@ -358,8 +358,8 @@ def test_bad_input():
     refused(lambda: batching.chunked_prefill_time(d, 1280, 0), "chunked_prefill_time", "chunk=0")
     refused(lambda: batching.chunked_prefill_time(d, float("inf"), 512), "prompt=inf")
     refused(lambda: batching.multi_step_time(d, 1, 1280, 0), "steps=0", "at least 1")
-    refused(lambda: batching.expected_longest([10, 0], 4), "lengths", "above 0")
-    refused(lambda: batching.expected_longest([], 4), "0 lengths")
-    refused(lambda: batching.expected_longest([10, 20], 4, [1]), "2 lengths", "not 1")
-    refused(lambda: batching.expected_longest([10, 20], 4, [1, 0]), "weights", "above 0")
-    refused(lambda: batching.expected_longest([10], 0), "batch=0")
+    refused(lambda: pm.expected_longest([10, 0], 4), "lengths", "above 0")
+    refused(lambda: pm.expected_longest([], 4), "0 lengths")
+    refused(lambda: pm.expected_longest([10, 20], 4, [1]), "2 lengths", "not 1")
+    refused(lambda: pm.expected_longest([10, 20], 4, [1, 0]), "weights", "above 0")
+    refused(lambda: pm.expected_longest([10], 0), "batch=0")

@@ -150,6 +150,46 @@ def test_the_limit_that_is_used_up_most(ttft, tpot, batch, binding):
     assert pm.estimate(D, WORK).binding is None
 
 
+@pytest.mark.parametrize(
+    ("limits", "met"),
+    [
+        (pm.Limits(), True),
+        (pm.Limits(ttft=100), True),
+        (pm.Limits(ttft=0.01), False),
+        (pm.Limits(tpot=100), True),
+        (pm.Limits(tpot=0.001), False),
+        (pm.Limits(ttft=100, tpot=0.001), False),
+    ],
+    ids=str,
+)
+def test_limits_that_are_kept(limits, met):
+    result = pm.estimate(D, replace(WORK, batch=1), limits=limits)
+    assert result.limits_met == met
+    assert result.binding == ("memory" if met else "tpot" if limits.tpot else "ttft")
+    assert not pm.estimate(D, replace(WORK, batch=4000), limits=limits).limits_met
+    assert pm.estimate(D, WORK).limits_met is None
+
+
+def test_drafts_verified_beside_chunks_by_hand():
+    """A pass works on five tokens of each request and on its share of prompts; 255 tokens take 255 / 3.3616 passes."""
+    engine = pm.Engine(prefill="fused", chunk=256, draft_tokens=4, acceptance=0.8, draft_cost=0.05)
+    result = pm.estimate(D, WORK, engine)
+    plain, verify = pm.decode_time(D, 64, 1152).total, pm.decode_time(D, 64, 1152, 5).total
+    rounds, passes = verify + 4 * 0.05 * plain, 255 / 3.3616
+    # Of 63 other requests each prefills once in those passes: the arithmetic of 63 x 1,024 tokens, spread evenly.
+    share = batching.steady_step(D, 64, 1024, 1 + passes, "fused", context=1152, tokens=5)
+    linear = pm.decode_flops(D.model, 64, 1152, 5).linear + 63 / passes * pm.prefill_flops(D.model, 1024).linear
+    assert share.compute.linear == pytest.approx(linear / (4 * D.flops))
+    assert result.tpot_s == pytest.approx((rounds + share.total - verify) / 3.3616)
+    worst = batching.mixed_time(D, 64, 1152, 256, 768, 5)
+    flops = pm.decode_flops(D.model, 64, 1152, 5).attention + pm.prefill_flops(D.model, 256, prefix=768).attention
+    assert worst.compute.attention == pytest.approx(flops / (4 * D.flops))
+    assert worst.memory.linear == pytest.approx(pm.decode_time(D, 64 * 5 + 256, 0).memory.linear)
+    assert result.worst_gap_s == pytest.approx(rounds + worst.total - verify)
+    among = [batching.mixed_time(D, 63, 1152, 256, prefix, 5).total for prefix in (0, 256, 512, 768)]
+    assert result.ttft_s == pytest.approx(sum(among))
+
+
 def test_without_room_memory_binds():
     """Not by a division by nothing."""
     assert pm.estimate(replace(D, tensor_parallel=1), WORK, limits=pm.Limits(1e-6, 1e-6)).binding == "memory"
