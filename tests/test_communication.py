@@ -275,6 +275,18 @@ def test_keys_and_values_between_two_groups():
     assert pm.prefill_time(ring, 64).communication == pytest.approx(reduces + around - attention)
 
 
+def test_the_prefix_of_each_prompt_goes_round():
+    """Three prompts of 64 behind 4,096 tokens each: half of the tokens on each side of the ring."""
+    ring = replace(examples.SOURCE, tensor_parallel=16, context_parallel=2, link=LINK)
+    half = 3 * (64 + 4096) / 2
+    around = 80 * (7e-6 + half * 2 * 128 * 2 / 100e9)
+    pairs = 3 * (64 * 65 / 2 + 64 * 4096)
+    attention = max(4 * pairs * 64 * 128 * 80 / 32 / 742e12, half * 80 * 2 * 128 * 2 / 3.35e12)
+    reduces = 160 * (7e-6 + 2 * 15 / 16 * 96 * 8192 * 2 / 100e9)
+    step = pm.prefill_time(ring, 64, prompts=3, prefix=4096)
+    assert step.communication == pytest.approx(reduces + around - attention)
+
+
 def test_each_of_two_stages_works_on_half_of_the_batch():
     deep = replace(examples.SOURCE, pipeline_parallel=2)
     step = pm.decode_time(deep, 64, 1280, tokens=2)

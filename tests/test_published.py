@@ -342,6 +342,8 @@ def test_crossovers_of_a_mixture_with_latent_attention():
         weights / (2 * (matrices + table) / 295e12 - 1000 * lost)
     )
     assert pm.kv_equals_weights(device, 100) == pytest.approx(weights / (100 * 70_272 / 1e12))
+    # Half of the pairs are masked unless said, so the traffic is outweighed later.
+    assert pm.totals_ridge_prompt(device) > 1.01 * pm.totals_ridge_prompt(device, causal=False)
     for causal in (True, False):
         tokens = pm.totals_ridge_prompt(device, causal)  # thousands, which visit all experts
         pairs = 61 * 2 * 128 * 320 * (tokens * (tokens + 1) / 2 if causal else tokens**2)
