@@ -11,7 +11,7 @@ import examples
 import pytest
 
 import perfmodel as pm
-from perfmodel import data
+from perfmodel import counts, data
 
 with (Path(__file__).parent / "data" / "source_computed.csv").open(encoding="utf-8", newline="") as file:
     ROWS = {row["id"]: row for row in csv.DictReader(file)}
@@ -55,6 +55,20 @@ def without_vectors(name, count):
     return (count(model) - pm.parameters(model).norms - router_biases) / 1e9
 
 
+def first_token(deployment):
+    """Seconds of a prefill of 1,024 tokens, every pair of tokens counted as the article does."""
+    return pm.prefill_time(deployment, 1024, causal=False).by_totals
+
+
+def to_the_end(deployment):
+    """Seconds to the last of 256 tokens behind 1,024, on weights alone."""
+    return first_token(deployment) + 255 * step(deployment) / 1e3
+
+
+DEEPSEEK = data.model("deepseek-v3")
+LATENT_TP_8 = examples.served("deepseek-v3", tensor_parallel=8)
+LATENT_DCP_8 = replace(LATENT_TP_8, decode_context_parallel=8)
+
 VALUES = {
     "c03.1-03": lambda: 100 * pm.contiguous_utilization(20, 4096),
     "c03.2-02": lambda: pm.blocks_of(30, 16),
@@ -81,11 +95,19 @@ VALUES = {
     "c08.3-05": lambda: step(on_ascend(BF16)),
     "c08.3-06": lambda: step(on_ascend(BF16, weight_bytes=1)),
     "c08.3-08": lambda: step(on_ascend(INT4)),
+    "c09.2-04": lambda: first_token(replace(BF16, tensor_parallel=4)) * 1e3,
+    "c09.2-07": lambda: to_the_end(replace(BF16, tensor_parallel=4)),
+    "c09.2-08": lambda: 256 / to_the_end(replace(BF16, tensor_parallel=4)),
     "c09.2-05": lambda: step(replace(BF16, tensor_parallel=4)),
     "c09.3-02": lambda: 4 * weights(replace(BF16, tensor_parallel=4)),
     "c09.3-06": lambda: pm.kv_bytes_of_request(BF16, 1280) / 1e6,
     "c09.4-04": lambda: step(replace(BF16, tensor_parallel=4), 4),
     "c09.4-07": lambda: step(replace(BF16, tensor_parallel=4), 128),
+    "c09.4-05": lambda: step(replace(BF16, tensor_parallel=4), 16),
+    "c09.4-06": lambda: step(replace(BF16, tensor_parallel=4), 64),
+    "c09.5-03": lambda: step(FP8) / step(replace(BF16, tensor_parallel=4)),
+    "c09.5-08": lambda: step(replace(FP8, tensor_parallel=2)),
+    "c09.5-14": lambda: step(replace(BF16, tensor_parallel=4)) / step(replace(FP8, tensor_parallel=4)),
     "c09.5-07": lambda: weights(replace(FP8, tensor_parallel=2)),
     "c09.5-12": lambda: weights(replace(FP8, tensor_parallel=4)),
     "c09.5-13": lambda: step(replace(FP8, tensor_parallel=4)),
@@ -95,6 +117,8 @@ VALUES = {
     "c09.6-10": lambda: gain(64),
     "c09.6-13": lambda: gain(128),
     "c10.1-01": lambda: without_vectors("deepseek-v3", pm.total_parameters),
+    "c10.1-07": lambda: (counts.routed_parameters(DEEPSEEK, 2) + pm.parameters(DEEPSEEK).shared_experts) / 1e9,
+    "c10.3-01": lambda: pm.kv_bytes_per_token_per_gpu(LATENT_TP_8) / pm.kv_bytes_per_token_per_gpu(LATENT_DCP_8),
     "c10.5-08": lambda: without_vectors("mixtral-8x7b", pm.total_parameters),
     "c10.5-09": lambda: without_vectors("mixtral-8x7b", pm.active_parameters),
     "c10.5-16": lambda: without_vectors("deepseek-v3", pm.active_parameters),
