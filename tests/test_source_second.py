@@ -335,8 +335,7 @@ def cache_of_a_replica():
 
 @row("c10.3-01")
 def copies_of_a_latent():
-    sharded = replace(LATENT, decode_context_parallel=8)
-    return pm.kv_bytes_per_token_per_gpu(LATENT) / pm.kv_bytes_per_token_per_gpu(sharded)
+    return LATENT.accelerators * pm.kv_bytes_per_token_per_gpu(LATENT) / pm.kv_bytes_per_token(LATENT)
 
 
 @row("c10.5-08")
