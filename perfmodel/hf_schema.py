@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any
 
 from perfmodel.model import Window
@@ -107,10 +106,9 @@ HEADS_DIVIDE = Rule(
 
 
 def window_of_all(c: Settings) -> Window | None:
-    """All layers have the window, if there is one and it can ever close."""
+    """All layers have the window, if there is one. (One as long as all positions closes once a rope factor extends them.)"""
     tokens = c["sliding_window"]
-    closes = tokens is not None and tokens < (c["max_position_embeddings"] or inf)
-    return Window(tokens, c["num_hidden_layers"]) if closes else None
+    return Window(tokens, c["num_hidden_layers"]) if tokens else None
 
 
 def window_by_layer(c: Settings) -> Window | None:

@@ -21,9 +21,9 @@ argument("draft_cost", "c", "1", "time of one draft step over that of a plain st
 
 @computed("tau", "token")
 def expected_tokens(acceptance: Value, draft_tokens: Value) -> Value:
-    """tokens that a round of speculation yields on average: equation `eq-expected-tokens`.
+    """tokens that a round of speculation yields on average.
 
-    Token i is kept if the first i drafts are accepted, with chance alpha^i, and the target's own pass adds one more:
+    Equation `eq-expected-tokens`: token i is kept if the first i drafts are accepted, with chance alpha^i, and the target's own pass adds one more:
     the sum of alpha^i from 0 to gamma.
 
     Parameters
@@ -96,7 +96,9 @@ def best_draft_length(acceptance: Value, draft_cost: Value, longest: int = 32) -
 
 @computed("v", "1")
 def relative_verify_cost(target: Deployment, batch: Value, context: Value, tokens: Value) -> Value:
-    """time of a pass that verifies drafts over that of a plain step: equation `eq-verify-cost`.
+    """time of a pass that verifies drafts over that of a plain step.
+
+    Equation `eq-verify-cost`.
 
     Parameters
     ----------

@@ -14,9 +14,11 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from perfmodel import data
 from tools import env
 
 ROOT = env.ROOT
+README = (ROOT / "README.md").read_text("utf8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))
 LOCKS = {path.stem: path for path in sorted((ROOT / "locks").glob("*.txt"))}
 GROUPS = pytest.mark.parametrize("group", PROJECT["dependency-groups"])
@@ -135,3 +137,17 @@ def test_the_citation_names_this_version():
     assert required <= set(citation)
     assert citation["version"] == PROJECT["project"]["version"]
     assert citation["license"] == PROJECT["project"]["license"]
+
+
+def test_the_readme_names_every_make_target():
+    targets = re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text("utf8"), re.MULTILINE)
+    rows = re.findall(r"^\| `make ([a-z]+)` \|", README, re.MULTILINE)
+    assert sorted(rows) == sorted(set(targets) - {"help"})
+
+
+def test_the_data_file_of_the_readme_loads(tmp_path):
+    [text] = re.findall(r"^```toml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    path = tmp_path / "mine.toml"
+    path.write_text(text, "utf8")
+    mine = data.load(path).accelerator("my-gpu")
+    assert (mine.memory_capacity, mine.fp8_flops, mine.link) == (96e9, 1.8e15, data.link("nvlink4"))

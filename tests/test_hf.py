@@ -113,9 +113,7 @@ def test_missing_and_null_keys_mean_what_they_mean_in_transformers():
         (MISTRAL, {}, None),  # null
         (MISTRAL, {"sliding_window": 4096}, (4096, 32)),
         (MISTRAL, {"sliding_window": ABSENT}, (4096, 32)),
-        (MISTRAL, {"sliding_window": 32767}, (32767, 32)),
-        (MISTRAL, {"sliding_window": 32768}, None),  # never closes
-        (MISTRAL, {"sliding_window": 10**6, "max_position_embeddings": ABSENT}, (10**6, 32)),
+        (MISTRAL, {"sliding_window": 32768}, (32768, 32)),  # all positions: fewer than YaRN's four times as many
         (MIXTRAL, {"sliding_window": 4096}, (4096, 32)),
         (QWEN, {"sliding_window": 4096}, None),  # not in use
         (QWEN, {"use_sliding_window": True}, None),
@@ -220,6 +218,7 @@ def test_sizes_in_a_config_must_be_whole_and_positive(key, bad):
         (LLAMA, {"multi_query": True}, ["multi_query=True is not a setting"]),
         (LLAMA, {"qkv_bias": True}, ["qkv_bias=True is not a setting"]),
         (LLAMA, {"text_config": {"hidden_size": 1}}, ["text_config={'hidden_size': 1} is not a setting"]),
+        (LLAMA, {"thinker_config": {"hidden_size": 1}}, ["thinker_config={'hidden_size': 1} is not a setting"]),
         (LLAMA, {"pruned_heads": {"0": [1]}}, ["pruned_heads={'0': [1]} is not a setting"]),
         (MISTRAL, {"attention_bias": True}, ["attention_bias=True is not a setting of MistralForCausalLM"]),
         (QWEN, {"num_experts": 8}, ["num_experts=8 is not a setting of Qwen3ForCausalLM"]),

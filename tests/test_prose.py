@@ -281,3 +281,4 @@ def test_a_letter_has_one_meaning():
     symbols = [letter.symbol for letter in pm.notation()]
     assert sorted(symbols) == sorted(set(symbols))
     assert all(letter.meaning and letter.unit for letter in pm.notation())
+    assert not [letter.meaning for letter in pm.notation() if "`" in letter.meaning]  # the table is no docstring

@@ -190,6 +190,14 @@ def test_drafts_verified_beside_chunks_by_hand():
     assert result.ttft_s == pytest.approx(sum(among))
 
 
+def test_an_answer_of_two_tokens_takes_a_whole_pass_though_drafts_would_yield_more():
+    """So each of the 63 others prefills once in it: 63 x 1,024 tokens of linear arithmetic, and no more."""
+    engine = pm.Engine(prefill="fused", draft_tokens=4, acceptance=0.8, draft_cost=0.05)
+    result = pm.estimate(D, pm.Workload(1024, 2, 64), engine)
+    linear = pm.decode_flops(D.model, 64, 1025, 5).linear + 63 * pm.prefill_flops(D.model, 1024).linear
+    assert linear / (4 * D.flops) / 3.3616 < result.tpot_s < 1.3 * linear / (4 * D.flops) / 3.3616
+
+
 def test_without_room_memory_binds():
     """Not by a division by nothing."""
     assert pm.estimate(replace(D, tensor_parallel=1), WORK, limits=pm.Limits(1e-6, 1e-6)).binding == "memory"

@@ -164,11 +164,6 @@ def slowdown_of_a():
     return step(A) / step(BF16)
 
 
-@row("c09.5-04")
-def cards_of_a():
-    return A.accelerators / BF16.accelerators
-
-
 @row("c09.5-05")
 def room_of_a():
     return room(A)
@@ -182,11 +177,6 @@ def weights_of_b():
 @row("c09.5-08")
 def step_of_b():
     return step(B)
-
-
-@row("c09.5-09")
-def cards_of_b():
-    return B.accelerators / BF16.accelerators
 
 
 @row("c09.5-10")
