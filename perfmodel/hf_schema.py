@@ -106,7 +106,7 @@ HEADS_DIVIDE = Rule(
 
 
 def window_of_all(c: Settings) -> Window | None:
-    """All layers have the window, if there is one. (One as long as all positions closes once a rope factor extends them.)"""
+    """All layers have the window, if there is one; even one as long as all positions, for a rope factor makes more."""
     tokens = c["sliding_window"]
     return Window(tokens, c["num_hidden_layers"]) if tokens else None
 

@@ -23,8 +23,8 @@ argument("draft_cost", "c", "1", "time of one draft step over that of a plain st
 def expected_tokens(acceptance: Value, draft_tokens: Value) -> Value:
     """tokens that a round of speculation yields on average.
 
-    Equation `eq-expected-tokens`: token i is kept if the first i drafts are accepted, with chance alpha^i, and the target's own pass adds one more:
-    the sum of alpha^i from 0 to gamma.
+    Equation `eq-expected-tokens`: token i is kept if the first i drafts are accepted, with chance alpha^i, and the
+    target's own pass adds one more: the sum of alpha^i from 0 to gamma.
 
     Parameters
     ----------
