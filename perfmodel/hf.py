@@ -37,7 +37,7 @@ index_topk_freq index_topk_pattern indexer_types n_shared_experts shared_expert_
 moe_intermediate_size first_k_dense_replace mlp_only_layers decoder_sparse_step moe_layer_freq mlp_layer_types
 sliding_window use_sliding_window layer_types attention_chunk_size attention_bias mlp_bias qkv_bias bias
 use_qk_norm qk_layernorm multi_query word_embed_proj_dim block_configs hybrid_override_pattern compress_ratios
-pruned_heads text_config llm_config vision_config
+pruned_heads text_config llm_config thinker_config vision_config audio_config
 """
 
 
