@@ -249,8 +249,8 @@ def test_windows_files_are_read_alike(file, format):
 
 
 def test_rows_out_of_order_are_sorted_and_equal_ones_stay(file):
-    requests, _ = read(file("arrival,prompt,output\n2,1,1\n1,2,1\n2,3,1\n0,4,1\n1,5,1\n"), "csv")
-    assert columns(requests)[:2] == ([0, 1, 1, 2, 2], [4, 2, 5, 1, 3])
+    requests, _ = read(file("arrival,prompt,output\n2,3,1\n1,5,1\n2,1,1\n0,4,1\n1,2,1\n"), "csv")
+    assert columns(requests)[:2] == ([0, 1, 1, 2, 2], [4, 5, 2, 3, 1])
     lines = MOONCAKE.splitlines()
     requests, _ = read(file("\n".join(lines[1:] + lines[:1])), "mooncake")
     assert requests.ids.tolist() == [0, 1, 0, 0, 2]
