@@ -30,7 +30,7 @@ lab: ## open the chapters in JupyterLab
 	JUPYTER_CONFIG_PATH="$(CURDIR)/jupyter" $(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root)
 
 serve: book ## serve the built site on http://127.0.0.1:8000 (PORT=...)
-	$(BIN)/python -m http.server --bind 127.0.0.1 --directory _build/html $(PORT)
+	@$(BIN)/python tools/serve.py "$(PORT)"
 
 bench: ## measure perfmodel beside llm-analysis, GenZ and mlsysim; the page book/reference/benchmark.md shows it
 	@$(ENV) bench

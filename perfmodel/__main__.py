@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,13 +15,16 @@ import numpy as np
 from perfmodel import data
 from perfmodel._ops import Value
 from perfmodel.format import fmt
-from perfmodel.options import DEFAULTS, add_options
+from perfmodel.options import DEFAULTS, add_options, as_option, refuse_contradictions
 from perfmodel.question import Question, answer, finders, is_config, is_quantized, question
-from perfmodel.terminal import fail, one_line, show
+from perfmodel.terminal import fail, one_line, show, stoppable
 
 # A command is a module with SUMMARY, DESCRIPTION, EPILOG, `add_arguments(parser)` and `run(args)`, which returns text
 # or, if it has shown all itself, None.
 COMMANDS = {"estimate": "perfmodel.__main__", "sweep": "perfmodel.sweep"}
+STATUSES = """\
+exit status: 0 done; 1 the machine cannot (a full disk, too little memory, a library that is not installed);
+2 bad input, told in one line; 130 stopped by Ctrl-C, 129 and 143 by a signal to hang up or end; 141 the reader left"""
 SUMMARY = "time, throughput and memory of one deployment"
 
 DESCRIPTION = """\
@@ -83,6 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> str:
     """Carry out `estimate`; returns the text to print."""
+    refuse_contradictions(vars(args))
     given = DEFAULTS | vars(args)
     catalogue = data.Catalogue() if args.data is None else data.load(args.data)
     found = {field: find(given[field]) for field, find in finders(catalogue).items() if given[field] is not None}
@@ -129,7 +135,8 @@ def _question_rows(given: Mapping[str, Any], asked: Question, answers: Mapping[s
         serving += f", {engine.shared_prefix:,.0f} tokens of a prompt cached"
     if engine.draft_tokens:
         serving += f", {engine.draft_tokens} tokens drafted at {fmt(float(engine.draft_cost), digits=2)} of a step each"
-    mode = "ideal: the roofline alone" if given["ideal"] else "served: with efficiencies, messages, interference"
+    losses = f"with the efficiencies and overheads called {given['constants']}"
+    mode = "ideal: no losses" if given["ideal"] else f"served: {losses}"
     precision = [f"{part} {given[part]}" for part in PRECISION if given[part]]
     return [
         ("model", f"{one_line(d.model.name)}, {size}"),
@@ -167,7 +174,7 @@ def _time_rows(asked: Question, answers: Mapping[str, Any]) -> list[tuple[str, s
         ("TPOT", f"{fmt(answers['tpot_s'], 's')}{interference}"),
         ("longest gap", fmt(answers["worst_gap_s"], "s")),
         ("end to end", fmt(answers["e2e_s"], "s")),
-        ("throughput", f"{fmt(answers['throughput_tok_s'], 'tok/s')}, all replicas{each}"),
+        ("throughput", f"{fmt(answers['throughput_tok_s'], 'tok/s')}{', all replicas' * (d.data_parallel > 1)}{each}"),
         ("decode bound by", answers["bound"]),
     ]
     if limits:
@@ -183,7 +190,8 @@ def _time_rows(asked: Question, answers: Mapping[str, Any]) -> list[tuple[str, s
 
 def parser() -> Parser:
     """The parser of all commands."""
-    top = Parser(prog="perfmodel", description="How fast a large language model can be served.")
+    top = Parser(prog="perfmodel", description="How fast a large language model can be served.", epilog=STATUSES)
+    top.add_argument("--version", action="version", version=version("perfmodel"))
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     for name, module in COMMANDS.items():
         here = import_module(module)
@@ -201,16 +209,17 @@ def main(argv: list[str] | None = None) -> int:
             if times > 1:
                 fail(f"argument {option}: given {times} times")
         args = parser().parse_args(words)
-        with np.errstate(over="raise", divide="raise", invalid="raise"):  # an ArithmeticError, instead of a warning
+        # An ArithmeticError, instead of a warning.
+        with stoppable(), np.errstate(over="raise", divide="raise", invalid="raise"):
             text = args.run(args)
         if text is not None:
             show(text)
-    except KeyboardInterrupt:
-        return 130  # what a shell expects: 128 + SIGINT
+    except KeyboardInterrupt as stopped:
+        return 128 + (stopped.args[0] if stopped.args else signal.SIGINT)  # what a shell expects
     except MemoryError:
         fail("not enough memory", status=1)
     except (ValueError, OSError, ArithmeticError) as error:
-        fail(str(error))
+        fail(as_option(str(error)))
     return 0
 
 

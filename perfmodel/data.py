@@ -47,20 +47,28 @@ def _read(kind: str) -> dict[str, Any]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that holds `name`, or else looks most like it: 0 and O, 1 and l count as alike."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that holds `name`, or else looks most like it: 0 and O, 1 and l count as alike.
+
+    None if less than half of it is alike.
+    """
 
     def look(text: str) -> str:
         return text.lower().translate(str.maketrans("oil", "011"))
 
     given = look(str(name))
-    return max(known, key=lambda one: (given in look(one), SequenceMatcher(None, given, look(one)).ratio()))
+    likeness = {
+        one: (bool(given) and given in look(one), SequenceMatcher(None, given, look(one)).ratio()) for one in known
+    }
+    best = max(likeness, key=likeness.__getitem__)
+    return best if likeness[best] >= (False, 0.5) else None
 
 
 def _entry(kind: str, name: str, entries: Mapping[str, Any]) -> Any:
     if not isinstance(name, str) or name not in entries:
-        known = f"nearest: {nearest(name, entries)}; known: {', '.join(entries)}"
-        raise ValueError(f"{kind} {shown(name)} is unknown; {known}")
+        near = nearest(name, entries)
+        closest = f"nearest: {near}; " if near else ""
+        raise ValueError(f"{kind} {shown(name)} is unknown; {closest}known: {', '.join(entries)}")
     return entries[name]
 
 
@@ -168,7 +176,8 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
         raise ValueError(f"holds no entry; write [KIND.NAME], where KIND is one of {', '.join(CLASSES)}")
     for kind, entries in own.items():
         if kind not in CLASSES or not isinstance(entries, dict):
-            raise ValueError(f"{shown(kind)} must be a table, [KIND.NAME], where KIND is one of {', '.join(CLASSES)}")
+            form = f"[KIND.NAME], where KIND is one of {', '.join(CLASSES)}, without an s"
+            raise ValueError(f"{shown(kind)} must be a table, {form}")
         for name, entry in entries.items():
             if not isinstance(entry, dict):
                 raise ValueError(f"{kind} {shown(name)}={shown(entry)} must be a table of its own, [{kind}.NAME]")

@@ -74,7 +74,7 @@ def model_from_config(config: str | PathLike[str] | Mapping[str, Any]) -> Model:
         if path.is_dir():
             path /= "config.json"
             where = _one_line(str(path))
-        return _model(_load(path), path.parent.name if path.stem == "config" else path.stem)
+        return _model(_load(path), path.resolve().parent.name if path.stem == "config" else path.stem)
     except OSError as error:
         reason = f"cannot be read: {error.strerror or error}"
     except ValueError as error:
@@ -97,7 +97,9 @@ def _load(path: Path) -> Any:
         raise ValueError(f"has more than {LARGEST_FILE} bytes: it is not a config.json")
     try:
         return json.loads(content, object_pairs_hook=_object, parse_constant=_constant)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except RecursionError:
+        raise ValueError("is nested too deeply: it is not a config.json") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"is not JSON: {error}") from None
 
 
@@ -117,7 +119,7 @@ def _constant(name: str) -> NoReturn:
 
 def _model(config: Any, name: str) -> Model:
     if not isinstance(config, Mapping):
-        raise ValueError(f"must hold a JSON object, not {shown(config)}")
+        raise ValueError(f"must hold a JSON object, not {'null' if config is None else shown(config)}")
     given = config.get("architectures")
     if not isinstance(given, list) or len(given) != 1 or not isinstance(given[0], str):
         raise ValueError(f"architectures={shown(given)} must be a list of one name")

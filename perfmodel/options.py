@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ def natural(text: str) -> int:
 def number(text: str) -> float:
     """A number with or without point and exponent; its range is checked where it is used."""
     if not re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
-        raise argparse.ArgumentTypeError(f"{shown(text)} must be a number such as 0.9")
+        raise argparse.ArgumentTypeError(f"{shown(text)} must be a number such as 0.9, and not negative")
     return float(text)
 
 
@@ -155,12 +155,32 @@ OPTIONS = {
         "--power": Option("power_w", number, "power of an accelerator (default: what its maker allows)", "WATTS"),
     },
 }
+# What the package calls an option's field in its messages, where that is not the field's name.
+CALLED = {"ttft": "ttft_limit_s", "tpot": "tpot_limit_s", "power": "power_w", "price": "dollars_per_gpu_hour"}
 FLAGS = {
     "--ep": ("expert_parallel", "whole experts on each accelerator of all replicas (expert parallelism)"),
     "--ideal": ("ideal", "instead of --constants: efficiencies 1, no overhead; no communication without --link"),
 }
 DEFAULTS = {option.field: option.default for group in OPTIONS.values() for option in group.values()}
 DEFAULTS |= {field: False for field, _ in FLAGS.values()}
+
+
+def as_option(message: str) -> str:
+    """A message of the package, in the words of the command line: `Engine: acceptance=2 ...` is about --acceptance."""
+    told = re.match(r"(?:\w+: )?(\w+)=", message)
+    options = {settings.field: option for group in OPTIONS.values() for option, settings in group.items()}
+    options |= {field: flag for flag, (field, _) in FLAGS.items()}
+    del options["compute"]  # which --weights sets, too
+    option = told and options.get(CALLED.get(told[1], told[1]))
+    return f"argument {option}: {message[told.end() :]}" if told and option else message
+
+
+def refuse_contradictions(told: Container[str]) -> None:
+    """Refuse options of which one would be ignored; `told` are the fields that were given."""
+    for one, other in ("constants", "ideal"), ("draft", "draft_cost"), ("prefix_hit", "shared_prefix"):
+        if one in told and other in told:
+            names = {settings.field: option for group in OPTIONS.values() for option, settings in group.items()}
+            raise ValueError(f"argument {names[one]}: not allowed with {names.get(other, '--ideal')}")
 
 
 def add_options(
@@ -174,5 +194,5 @@ def add_options(
         if title == "deployment":
             for flag, (field, meaning) in FLAGS.items():
                 group.add_argument(flag, dest=field, action="store_true", default=argparse.SUPPRESS, help=meaning)
-    own = "TOML file of your own models, accelerators, links and constants"
+    own = "TOML file of your own models, accelerators, links and constants: tables [model.NAME], [accelerator.NAME] ..."
     parser.add_argument("--data", type=name, metavar="FILE", help=own)

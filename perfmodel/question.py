@@ -94,8 +94,8 @@ def read_deployment(given: Mapping[str, Any]) -> Deployment:
 def read_engine(given: Mapping[str, Any], deployment: Deployment, workload: Workload) -> Engine:
     """The engine that the options describe."""
     chunk, shared, share = given["chunk"], given["shared_prefix"], given["prefix_hit"]
-    if shared is not None and share is not None:
-        raise ValueError("argument --prefix-hit: not allowed with --shared-prefix, which says the same in tokens")
+    if shared is not None and shared > np.min(workload.prompt):
+        raise ValueError(f"argument --shared-prefix: {shared} exceeds a prompt of {np.min(workload.prompt)} tokens")
     if share is not None:
         check_value("argument --prefix-hit", "share", share, minimum=0, maximum=1)
         shared = share * workload.prompt

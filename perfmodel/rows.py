@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from perfmodel._ops import Value
-from perfmodel.terminal import fail, show
+from perfmodel.terminal import fail, note, show
 
 GROUP = 2**17  # rows that a Parquet file keeps together at least
 Columns = Mapping[str, Value]  # by name: one value, or an array that broadcasts to the block's shape
@@ -119,6 +119,8 @@ def rows_to(out: str | None) -> Iterator[Sink]:
         raise ValueError(f"argument --out: {out} must end in .csv or .parquet")
     if path.exists() and not path.is_file():
         raise ValueError(f"argument --out: {out} is not a file")
+    if path.exists() and not path.stat().st_mode & 0o222:  # replacing it would need no right to write it
+        raise ValueError(f"argument --out: {out} is read-only")
     with _complete(path) as file:
         if path.suffix == ".csv":
             yield Csv(lambda text: file.write(f"{text}\n".encode()))
@@ -149,5 +151,8 @@ def _complete(path: Path) -> Iterator[BinaryIO]:
         part.replace(path)
     except OSError as error:
         fail(f"cannot write {path}: {error.strerror or error}", status=1)
+    except KeyboardInterrupt:
+        note(f"stopped: {path} is not written")
+        raise
     finally:
         part.unlink(missing_ok=True)

@@ -13,7 +13,17 @@ from perfmodel._ops import Value
 from perfmodel.deployment import Workload
 from perfmodel.format import fmt
 from perfmodel.kvcache import kv_budget
-from perfmodel.options import DEFAULTS, OPTIONS, Option, add_options, count, name, natural
+from perfmodel.options import (
+    DEFAULTS,
+    OPTIONS,
+    Option,
+    add_options,
+    as_option,
+    count,
+    name,
+    natural,
+    refuse_contradictions,
+)
 from perfmodel.quantity import shown
 from perfmodel.question import answer, finders, question
 from perfmodel.rows import Sink, rows_to
@@ -56,7 +66,11 @@ def listed(option: Option) -> Callable[[str], tuple[Any, ...]]:
     def read(text: str) -> tuple[Any, ...]:
         found: dict[Any, None] = {}
         for part in text.split(","):
-            found |= dict.fromkeys(span(part, option.read))
+            try:
+                found |= dict.fromkeys(span(part, option.read))
+            except argparse.ArgumentTypeError as error:
+                whole = "" if str(error).startswith(shown(text)) else f"{shown(text)}: "
+                raise argparse.ArgumentTypeError(f"{whole}{error}") from None
             if len(found) > MOST_VALUES:
                 raise argparse.ArgumentTypeError(f"{shown(text)} holds {len(found):,} values, at most {MOST_VALUES:,}")
         return tuple(found)
@@ -107,6 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Carry out `sweep`."""
+    refuse_contradictions(vars(args))
     catalogue = data.Catalogue() if args.data is None else data.load(args.data)
     fields = [option.field for group in OPTIONS.values() for option in group.values()]
     lists = {field: getattr(args, field, (DEFAULTS[field],)) for field in fields}
@@ -118,7 +133,7 @@ def run(args: argparse.Namespace) -> None:
         for field, find in finders(catalogue).items()
     }
     axes: dict[str, Any] = {field: np.array(lists.pop(field)) for field in GRID}
-    Workload(axes["prompt"], axes["output"], axes["batch"])  # refuses what no combination could mend
+    Workload(**{field: int(min(axis)) for field, axis in axes.items()})  # refuses what no combination could mend
     flags = {field: vars(args).get(field, off) for field, off in DEFAULTS.items() if off is False}
     told = [field for field in [*lists, *flags] if hasattr(args, field)]
 
@@ -129,11 +144,11 @@ def run(args: argparse.Namespace) -> None:
             chosen = dict(zip(lists, values, strict=True))
             given = chosen | flags | {field: thing[chosen[field]] for field, thing in things.items()}
             try:
-                check(given | {field: int(max(axis)) for field, axis in axes.items()})
+                check(given | {field: axis[[axis.argmin(), axis.argmax()]] for field, axis in axes.items()})
             except ValueError as error:
                 if args.strict or points == size:
                     raise
-                skipped, first = skipped + 1, first or str(error)
+                skipped, first = skipped + 1, first or as_option(str(error))
                 progress.add(size)
                 continue
             write(sink, {field: (chosen | flags)[field] for field in told}, given, axes, progress)
@@ -145,7 +160,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def check(given: Mapping[str, Any]) -> None:
-    """Refuse a combination that cannot be, by its largest requests: ValueError."""
+    """Refuse a combination that cannot be, by its smallest and largest requests: ValueError."""
     budget = kv_budget(question(given).deployment)
     if budget < 0:
         lacking = f"each {given['accelerator'].name} lacks {fmt(-budget, 'B')}"

@@ -2,9 +2,11 @@
 
 import os
 import re
+import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import NoReturn, Self, TextIO
 
 from perfmodel.format import THIN
@@ -57,6 +59,25 @@ def show(text: str) -> None:
         sys.exit(141)
     except OSError as error:
         fail(f"cannot write to stdout: {error.strerror or error}", status=1)
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let signals to end and to hang up stop the work as Ctrl-C does, so that it cleans up: KeyboardInterrupt."""
+
+    def stop(number: int, frame: object) -> NoReturn:
+        raise KeyboardInterrupt(number)
+
+    kinds = [kind for kind in (getattr(signal, name, None) for name in ("SIGTERM", "SIGHUP")) if kind is not None]
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+    for kind, handler in before.items():
+        if handler is signal.SIG_DFL:  # nohup has SIGHUP ignored
+            signal.signal(kind, stop)
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 class Progress:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,7 +320,7 @@ def test_a_quantised_config_gets_a_note(capsys):
             (),
             ["llama-2-70b, 69.0\u202fbillion parameters", "4 x h100-sxm, TP 4", "TTFT", "waiting for other"],
         ),
-        ({}, ("--ideal",), ["ideal: the roofline alone"]),
+        ({}, ("--ideal",), ["mode            ideal: no losses\n"]),
         ({"--model": "mixtral-8x7b"}, (), ["12.9\u202fbillion of them active in a token"]),
         ({"--tp": "1"}, (), ["none: the model does not fit", "do not fit; the times assume that they do"]),
         (
@@ -367,7 +368,7 @@ REFUSALS = [
     ({"--accelerator": ""}, ["--accelerator", "must not be empty"]),
     ({"--model": "nope.json"}, ["nope.json: cannot be read"]),
     ({"--accelerator": "h100"}, ["accelerator 'h100' is unknown", "nearest: h100-sxm"]),
-    ({"--tp": "3"}, ["tensor_parallel=3 does not divide heads=64"]),
+    ({"--tp": "3"}, ["argument --tp: 3 does not divide heads=64"]),
     ({"--tp": "0"}, ["--tp", "'0' must be a whole number above 0"]),
     ({"--tp": "4.0"}, ["--tp", "'4.0' must be a whole number above 0"]),
     ({"--tp": ""}, ["--tp", "'' must be a whole number above 0"]),
@@ -383,15 +384,15 @@ REFUSALS = [
     ({"--batch": "４"}, ["--batch", "'４' must be a whole number above 0"]),
     ({"--batch": "²"}, ["--batch", "'²' must be a whole number above 0"]),
     ({"--batch": "\x1b[31m4"}, ["--batch", r"'\x1b[31m4' must be a whole number above 0"]),
-    ({"--output": "1"}, ["output=1", "must be at least 2"]),
+    ({"--output": "1"}, ["argument --output: 1 ", "must be at least 2"]),
     ({"--batch": "many"}, ["--batch", "'many' must be a whole number above 0"]),
     ({"--batch": "nan"}, ["--batch", "'nan' must be a whole number above 0"]),
     ({"--batch": "1" + 15 * "0"}, ["--batch", "'1000000000000000' must be", "of at most 15 digits"]),
     ({"--batch": "1" + 400 * "0"}, ["--batch", "'1000", "... must be", "of at most 15 digits"]),
     ({"--batch": "1" + 5000 * "0"}, ["--batch", "'1000", "... must be", "of at most 15 digits"]),  # too long for `int`
-    ({"--memory-utilization": "1.1"}, ["memory_utilization=1.1", "must be at most 1"]),
-    ({"--memory-utilization": "1e400"}, ["memory_utilization=inf", "must be above 0 and finite"]),
-    ({"--memory-utilization": "0.0"}, ["memory_utilization=0.0", "must be above 0 and finite"]),
+    ({"--memory-utilization": "1.1"}, ["argument --memory-utilization: 1.1 ", "must be at most 1"]),
+    ({"--memory-utilization": "1e400"}, ["argument --memory-utilization: inf ", "must be above 0 and finite"]),
+    ({"--memory-utilization": "0.0"}, ["argument --memory-utilization: 0.0 ", "must be above 0 and finite"]),
     ({"--memory-utilization": "nan"}, ["--memory-utilization", "'nan' must be a number"]),
     ({"--memory-utilization": "all"}, ["--memory-utilization", "'all' must be a number"]),
     ({"--memory-utilization": "0_1"}, ["--memory-utilization", "'0_1' must be a number"]),
@@ -408,24 +409,26 @@ REFUSALS = [
     ({"--constants": "mine"}, ["constants 'mine' is unknown"]),
     ({"--data": "nope.toml"}, ["nope.toml: cannot be read"]),
     ({"--data": ""}, ["--data", "must not be empty"]),
-    ({"--pp": "81"}, ["pipeline_parallel=81 exceeds the 80 layers"]),
-    ({"--dcp": "2"}, ["decode_context_parallel=2"]),
+    ({"--pp": "81"}, ["argument --pp: 81 exceeds the 80 layers"]),
+    ({"--dcp": "2"}, ["argument --dcp: 2 does not divide"]),
     ({"--prefill": "eager"}, ["--prefill", "'eager' must be one of exclusive, fused, apart"]),
-    ({"--chunk": "256", "--prefill": "apart"}, ["chunk=256 needs prefill='fused', not 'apart'"]),
+    ({"--chunk": "256", "--prefill": "apart"}, ["argument --chunk: 256 needs prefill='fused', not 'apart'"]),
     ({"--chunk": "1", "--prompt": "10001"}, ["--chunk", "1 cuts 10001 prompt tokens into more than 10,000 chunks"]),
+    ({"--shared-prefix": "1025"}, ["argument --shared-prefix: 1025 exceeds a prompt of 1024 tokens"]),
+    ({"--price": "-1"}, ["argument --price: '-1' must be a number such as 0.9, and not negative"]),
     ({"--shared-prefix": "9", "--prefix-hit": "0.5"}, ["--prefix-hit", "not allowed with --shared-prefix"]),
     ({"--prefix-hit": "1.5"}, ["--prefix-hit", "share=1.5 must be at most 1"]),
     ({"--speculate": "4"}, ["--speculate", "needs --acceptance, and one of --draft-cost and --draft"]),
-    (DRAFTED | {"--draft": "llama-2-7b"}, ["--speculate", "one of --draft-cost and --draft"]),
-    (DRAFTED | {"--acceptance": "1.5"}, ["acceptance=1.5", "must be at most 1"]),
+    (DRAFTED | {"--draft": "llama-2-7b"}, ["argument --draft: not allowed with --draft-cost"]),
+    (DRAFTED | {"--acceptance": "1.5"}, ["argument --acceptance: 1.5 ", "must be at most 1"]),
     (DRAFTED | {"--draft-cost": ABSENT, "--draft": "opt-66b", "--tp": "16"}, ["--draft", "heads=72 of opt-66b"]),
     ({"--acceptance": "0.5"}, ["--acceptance: needs --speculate"]),
     ({"--draft-cost": "0.1"}, ["--draft-cost: needs --speculate"]),
     ({"--draft": "llama-2-7b"}, ["--draft: needs --speculate"]),
-    ({"--ttft-limit": "0"}, ["ttft=0.0 must be above 0"]),
+    ({"--ttft-limit": "0"}, ["argument --ttft-limit: 0.0 must be above 0"]),
     ({"--tpot-limit": "-1"}, ["--tpot-limit", "'-1' must be a number"]),
     ({"--price": "free"}, ["--price", "'free' must be a number"]),
-    ({"--power": "0"}, ["power=0.0 must be above 0"]),
+    ({"--power": "0"}, ["argument --power: 0.0 must be above 0"]),
     ({"--accelerator": "a100-80gb", "--weights": "fp8"}, ["compute='fp8'", "a100-80gb has no such arithmetic"]),
     ({"--prompt": ABSENT}, ["required", "--prompt"]),
     ({"--mod": "llama-2-70b"}, ["unrecognized", "--mod"]),
@@ -536,12 +539,40 @@ def test_a_name_from_a_config_cannot_steer_the_terminal(capsys, tmp_path):
     assert r"b\x1b[31m\u202e\x9b" in refusal(arguments({"--model": path, "--tp": "7"}), capsys)
 
 
-@pytest.mark.parametrize("given", [[], ["estimat"], ["estimate"], ["--version"]], ids=str)
+@pytest.mark.parametrize("given", [[], ["estimat"], ["estimate"]], ids=str)
 def test_bad_commands(capsys, given):
     with pytest.raises(SystemExit) as stop:
         main(given)
     assert stop.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf8"))
+    assert (stop.value.code, capsys.readouterr().out) == (0, project["project"]["version"] + "\n")
+
+
+def test_help_names_the_exit_statuses(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    for status in ("0 done", "1 the machine cannot", "2 bad input", "130 stopped by Ctrl-C"):
+        assert status in out
+
+
+def test_constants_beside_ideal_are_refused(capsys):
+    """They would have been ignored."""
+    assert "argument --constants: not allowed with --ideal" in refusal(
+        arguments({"--constants": "default"}, "--ideal"), capsys
+    )
+
+
+def test_the_table_speaks_of_replicas_only_where_there_are_several(capsys):
+    for dp, several in ("1", False), ("2", True):
+        main(arguments({"--dp": dp}))
+        assert ("all replicas" in capsys.readouterr().out) == several
 
 
 def test_help_says_what_the_fields_mean(capsys):

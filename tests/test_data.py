@@ -453,7 +453,6 @@ def test_unknown_units_are_refused(unit):
         ("accelerator", "910b", "ascend-910b-313t"),
         ("accelerator", "B", "b200"),
         ("link", "nvlink", "nvlink3"),
-        ("link", None, "nvlink3"),
         ("constants", "defaults", "default"),
     ],
 )
@@ -463,6 +462,12 @@ def test_unknown_names_say_the_nearest(kind, name, nearest):
     ) as error:
         getattr(data, kind)(name)
     assert all(known in str(error.value) for known in data.names(kind))
+
+
+@pytest.mark.parametrize("name", ["foo", "", None])
+def test_where_nothing_is_near_nothing_is_called_nearest(name):
+    with pytest.raises(ValueError, match=f"^model {re.escape(repr(name))} is unknown; known: llama-2-7b, "):
+        data.model(name)
 
 
 def test_unknown_groups_and_kinds_are_refused():

@@ -1,6 +1,7 @@
 """pyproject.toml, the locks, environment.yml and the set-up program describe one environment; the wheel is complete."""
 
 import re
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -137,6 +138,25 @@ def test_the_citation_names_this_version():
     assert required <= set(citation)
     assert citation["version"] == PROJECT["project"]["version"]
     assert citation["license"] == PROJECT["project"]["license"]
+
+
+@pytest.mark.parametrize("port", ["80000", "0", "80.5", "http"])
+def test_serve_refuses_what_is_no_port(port):
+    done = subprocess.run(
+        [sys.executable, "tools/serve.py", port], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (1, f"PORT={port} must be a whole number from 1 to 65535\n")
+
+
+def test_serve_names_a_busy_port_in_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = busy.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "tools/serve.py", str(port)], capture_output=True, text=True, cwd=ROOT, timeout=60
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"PORT={port} cannot be served" in done.stderr
+    assert "make serve PORT=" in done.stderr
 
 
 def test_the_readme_names_every_make_target():

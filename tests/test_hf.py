@@ -142,11 +142,14 @@ def test_windows(base, changes, window):
     assert (found and (found.tokens, found.layers)) == window
 
 
-def test_names_of_models(tmp_path):
+def test_names_of_models(tmp_path, monkeypatch):
     folder = tmp_path / "Some-Model"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     for path in (folder, str(folder), folder / "config.json"):
+        assert pm.Model.from_hf_config(path).name == "Some-Model"
+    monkeypatch.chdir(folder)  # "." and ".." name no model
+    for path in ("config.json", ".", "./config.json", "../Some-Model/config.json"):
         assert pm.Model.from_hf_config(path).name == "Some-Model"
     assert pm.Model.from_hf_config(LLAMA).name == "LlamaForCausalLM"
     assert pm.Model.from_hf_config(config(_name_or_path="org/name")).name == "org/name"
@@ -347,7 +350,8 @@ BROKEN = {
     "cut.json": (json.dumps(LLAMA)[:-1].encode(), "is not JSON"),
     "empty.json": (b"", "is not JSON"),
     "list.json": (b"[1]", "must hold a JSON object, not [1]"),
-    "deep.json": (b"[" * 100_000, "is not JSON"),
+    "deep.json": (b"[" * 100_000, "is nested too deeply"),
+    "null.json": (b"null", "must hold a JSON object, not null"),
     "binary.json": (bytes(range(256)), "is not JSON"),
     "python.json": (repr(LLAMA).encode(), "is not JSON"),
     "nan.json": (json.dumps(LLAMA | {"rope_theta": math.nan}).encode(), "is not JSON: NaN is not a number there"),

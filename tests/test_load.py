@@ -221,7 +221,7 @@ REFUSED = {
     "unknown section": (
         "[link.wire]",
         "[links.wire]",
-        ["'links' must be a table, [KIND.NAME]", "link, constants"],
+        ["'links' must be a table, [KIND.NAME]", "link, constants", "without an s"],
     ),
     "measurements": ("[link.wire]", "[measurements.wire]", ["'measurements' must be a table"]),
     "section is a value": (MODEL, "link = 3\n[model.tiny]", ["is not TOML"]),

@@ -185,9 +185,12 @@ WRONG = [
     ({"--accelerator": "h100-sxm,h1000"}, ["accelerator 'h1000' is unknown"]),
     ({"--link": "nvlink4,string"}, ["link 'string' is unknown"]),
     ({"--data": "nope.toml"}, ["nope.toml: cannot be read"]),
-    ({"--output": "1:8"}, ["output=", "must be at least 2"]),
-    ({"--tp": "3"}, ["perfmodel: tensor_parallel=3 does not divide heads=32"]),
-    ({"--tp": "3,5"}, ["none of 2 combinations can be; the first: tensor_parallel=3 does not divide"]),
+    ({"--batch": "1:0"}, ["argument --batch: '1:0': '0' must be a whole number above 0"]),
+    ({"--batch": "4,x"}, ["argument --batch: '4,x': 'x' must be a whole number above 0"]),
+    ({"--shared-prefix": "64", "--prompt": "63,128"}, ["argument --shared-prefix: 64 exceeds a prompt of 63 tokens"]),
+    ({"--output": "1:8"}, ["argument --output: 1 must be at least 2"]),
+    ({"--tp": "3"}, ["perfmodel: argument --tp: 3 does not divide heads=32"]),
+    ({"--tp": "3,5"}, ["none of 2 combinations can be; the first: argument --tp: 3 does not divide"]),
     ({"--model": "llama-2-70b"}, ["llama-2-70b does not fit: each h100-sxm lacks 67.4 GB"]),
     ({"--batch": "1", "--chunk": "1", "--prompt": "1,10001"}, ["--chunk: 1 cuts 10001 prompt tokens"]),
     ({"--out": ""}, ["--out", "must not be empty"]),
@@ -232,9 +235,9 @@ def test_what_cannot_be_is_left_out_and_counted(capsys):
     ]
     assert err == (
         "perfmodel: 5 of 8 combinations are left out; "
-        "the first: tensor_parallel=3 does not divide heads=64 of llama-2-70b\n"
+        "the first: argument --tp: 3 does not divide heads=64 of llama-2-70b\n"
     )
-    assert "tensor_parallel=3" in refusal(words(SMALL | {"--tp": "3,4"}, "--strict"), capsys)
+    assert "--tp: 3 " in refusal(words(SMALL | {"--tp": "3,4"}, "--strict"), capsys)
     assert "does not fit" in refusal(words(grid | {"--tp": "1"}, "--strict"), capsys)
 
 
@@ -303,6 +306,25 @@ def test_a_file_has_what_stdout_has(capsys, tmp_path):
     assert set(tmp_path.iterdir()) == {path, before}
 
 
+def test_a_hang_up_that_is_ignored_stops_nothing(tmp_path):
+    """As under nohup."""
+    run = process(
+        words(SMALL | {"--out": tmp_path / "rows.csv"}),
+        program=("-c", INTERRUPTED, str(int(signal.SIGHUP))),
+        shell="trap '' HUP; exec \"$@\"",
+    )
+    assert run.communicate(timeout=60) == (b"", b"")
+    assert (tmp_path / "rows.csv").stat().st_size > 0
+
+
+def test_a_read_only_file_is_not_replaced(capsys, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("older", encoding="utf-8")
+    path.chmod(0o444)
+    assert f"argument --out: {path} is read-only" in refusal(words(SMALL | {"--out": path}), capsys)
+    assert path.read_text(encoding="utf-8") == "older"
+
+
 def test_a_link_stays_a_link(tmp_path):
     link, path = tmp_path / "link.csv", tmp_path / "elsewhere" / "rows.csv"
     path.parent.mkdir()
@@ -338,7 +360,7 @@ def failing(error, after):
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "perfmodel: stopped: {path} is not written\n"),
         (MemoryError(), 1, "perfmodel: not enough memory\n"),
         (
             OSError(errno.ENOSPC, "No space left on device"),
@@ -370,12 +392,13 @@ import os, signal, sys
 from perfmodel import rows, sweep
 from perfmodel.__main__ import main
 
+KIND = int(sys.argv.pop(1))
 signal.signal(signal.SIGINT, signal.default_int_handler)
 real, sweep.BLOCK, rows.GROUP = sweep.answer, 1000, 1000
 
 def answer(asked):
     if int(asked.workload.batch.max()) > 9:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), KIND)
     return real(asked)
 
 sweep.answer = answer
@@ -384,10 +407,12 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
-def test_ctrl_c_in_a_process(tmp_path, name):
-    run = process(words(SMALL | {"--out": tmp_path / name}), program=("-c", INTERRUPTED))
-    assert run.communicate(timeout=60) == (b"", b"")
-    assert run.returncode == 128 + signal.SIGINT
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_signals_in_a_process(tmp_path, name, kind):
+    path = tmp_path / name
+    run = process(words(SMALL | {"--out": path}), program=("-c", INTERRUPTED, str(int(kind))))
+    assert run.communicate(timeout=60) == (b"", f"perfmodel: stopped: {path} is not written\n".encode())
+    assert run.returncode == 128 + kind
     assert not list(tmp_path.iterdir())
 
 
