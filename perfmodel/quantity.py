@@ -94,7 +94,8 @@ def check_value(
     """
     if (is_symbolic(value) and value.free_symbols) or hasattr(value, "dimensionality"):
         return
-    if type(value) in (int, float) and (minimum or 0) < value <= (maximum or 1e300) and (not whole or value % 1 == 0):
+    plain = type(value) in (int, float) and (value > 0 if minimum is None else value >= minimum)
+    if plain and value <= (maximum or 1e300) and (not whole or value % 1 == 0):
         return  # the common case, without the cost of an array
     rule = "must be above 0" if minimum is None else f"must be at least {minimum}"
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.attention import index_flops, pair_flops
-from perfmodel.counts import prefill_flops
+from perfmodel.attention import expansion_flops, index_flops, pair_flops, prefill_attended, prefill_pairs
 from perfmodel.deployment import Deployment
 from perfmodel.kvcache import index_bytes_per_layer, kv_bytes_per_layer, kv_bytes_per_token, kv_share
 from perfmodel.roofline import decode_time
@@ -33,14 +32,16 @@ class StepClock:
         self.deployment, self.by_totals = deployment, by_totals
         d, m = deployment, deployment.model
         self._rate = d.tensor_parallel * d.flops
+        self._pair = pair_flops(m, absorbed=False) / self._rate
+        self._expand = m.layers * expansion_flops(m) / self._rate
         self._prefill_traffic = kv_bytes_per_token(d) * kv_share(d) / d.bandwidth
         # Decoding attends to all of a context in some layers, and to at most `reach` tokens in others.
         self.reach: int | None = m.indexer.selected if m.indexer else m.window.tokens if m.window else None
         near = m.layers if m.indexer else m.window.layers if m.window else 0
         flops, traffic = pair_flops(m, absorbed=True) / self._rate, kv_bytes_per_layer(d) * kv_share(d) / d.bandwidth
-        index = m.layers * index_flops(m) / self._rate
+        self._index = m.layers * index_flops(m) / self._rate
         index_traffic = m.layers * index_bytes_per_layer(d) * kv_share(d) / d.bandwidth
-        self._far = ((m.layers - near) * flops + index, (m.layers - near) * traffic + index_traffic)
+        self._far = ((m.layers - near) * flops + self._index, (m.layers - near) * traffic + index_traffic)
         self._near = (near * flops, near * traffic)
         one = decode_time(d, 1, 0)
         self._head = (float(one.compute.lm_head), float(one.memory.lm_head))
@@ -104,12 +105,18 @@ class StepClock:
         heads = tokens + len(chunks)  # the engine samples after each chunk, and throws most of these tokens away
         for part, prefix in chunks:
             tokens += part
-            arithmetic += float(prefill_flops(self.deployment.model, part, prefix=prefix).attention) / self._rate
+            arithmetic += self._chunk(part, prefix)
             traffic += (part + prefix) * self._prefill_traffic
         time = self.seconds(tokens, heads, arithmetic, traffic)
         if drafts and requests:
             time += drafts * self.seconds(requests, requests, *plain)
         return float(time)
+
+    def _chunk(self, tokens: int, prefix: int) -> float:
+        """Seconds of a chunk's attention at the rate of arithmetic: `prefill_flops`."""
+        pairs = self._pair * prefill_attended(self.deployment.model, tokens, True, prefix)
+        indexed = self._index * prefill_pairs(tokens, True, prefix)
+        return float(pairs + indexed + self._expand * prefix)
 
     def decode(self, contexts: Any, steps: int) -> Any:
         """Seconds of each of the next steps of requests that only decode, none of which begins or ends.
