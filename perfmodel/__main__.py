@@ -21,7 +21,7 @@ from perfmodel.terminal import fail, one_line, show, stoppable
 
 # A command is a module with SUMMARY, DESCRIPTION, EPILOG, `add_arguments(parser)` and `run(args)`, which returns text
 # or, if it has shown all itself, None.
-COMMANDS = {"estimate": "perfmodel.__main__", "sweep": "perfmodel.sweep"}
+COMMANDS = {"estimate": "perfmodel.__main__", "sweep": "perfmodel.sweep", "simulate": "perfmodel.simulate.command"}
 STATUSES = """\
 exit status: 0 done; 1 the machine cannot (a full disk, too little memory, a library that is not installed);
 2 bad input, told in one line; 130 stopped by Ctrl-C, 129 and 143 by a signal to hang up or end; 141 the reader left"""

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,8 +89,9 @@ def choice(field: str, known: tuple[str, ...], meaning: str, default: str | None
     return Option(field, one_of(*known), f"{meaning}; one of {', '.join(known)}", "KIND", default)
 
 
+Groups = Mapping[str, Mapping[str, Option]]  # options by title of their group, and by name
 PRECISIONS = tuple(WEIGHTS)
-OPTIONS = {
+OPTIONS: Groups = {
     "deployment": {
         "--model": Option(
             "model", name, f"path of a config.json, or one of {', '.join(data.names('model'))}", "NAME", required=True
@@ -157,6 +158,7 @@ OPTIONS = {
 }
 # What the package calls an option's field in its messages, where that is not the field's name.
 CALLED = {"ttft": "ttft_limit_s", "tpot": "tpot_limit_s", "power": "power_w", "price": "dollars_per_gpu_hour"}
+CALLED |= {"n": "requests", "enable_prefix_caching": "prefix_caching"}
 FLAGS = {
     "--ep": ("expert_parallel", "whole experts on each accelerator of all replicas (expert parallelism)"),
     "--ideal": ("ideal", "instead of --constants: efficiencies 1, no overhead; no communication without --link"),
@@ -165,13 +167,13 @@ DEFAULTS = {option.field: option.default for group in OPTIONS.values() for optio
 DEFAULTS |= {field: False for field, _ in FLAGS.values()}
 
 
-def as_option(message: str) -> str:
+def as_option(message: str, groups: Groups = OPTIONS) -> str:
     """A message of the package, in the words of the command line: `Engine: acceptance=2 ...` is about --acceptance."""
     told = re.match(r"(?:\w+: )?(\w+)=", message)
-    options = {settings.field: option for group in OPTIONS.values() for option, settings in group.items()}
+    options = {settings.field: option for group in groups.values() for option, settings in group.items()}
     options |= {field: flag for flag, (field, _) in FLAGS.items()}
-    del options["compute"]  # which --weights sets, too
-    option = told and options.get(CALLED.get(told[1], told[1]))
+    options.pop("compute", None)  # which --weights sets, too
+    option = told and (options.get(told[1]) or options.get(CALLED.get(told[1], "")))
     return f"argument {option}: {message[told.end() :]}" if told and option else message
 
 
@@ -184,10 +186,12 @@ def refuse_contradictions(told: Container[str]) -> None:
 
 
 def add_options(
-    parser: argparse.ArgumentParser, reader: Callable[[Option], Callable[[str], Any]] = lambda option: option.read
+    parser: argparse.ArgumentParser,
+    reader: Callable[[Option], Callable[[str], Any]] = lambda option: option.read,
+    groups: Groups = OPTIONS,
 ) -> None:
-    """Add all of them to a command, read by what `reader` makes of each."""
-    for title, options in OPTIONS.items():
+    """Add these groups to a command, read by what `reader` makes of each option."""
+    for title, options in groups.items():
         group = parser.add_argument_group(title)
         for option, settings in options.items():
             group.add_argument(option, **settings.settings(reader(settings)))

@@ -86,7 +86,8 @@ class Progress:
     Without a terminal it is silent, unless `always` asks for a line a time.
     """
 
-    def __init__(self, total: int, always: bool = False) -> None:
+    def __init__(self, total: int, always: bool = False, what: str = "points") -> None:
+        self._what = what
         self._total, self._done, self._start, self._next = total, 0, time.monotonic(), 0.0
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._silent = not (self._terminal or always)
@@ -102,7 +103,7 @@ class Progress:
             return
         self._next = now + 1
         left = (now - self._start) * (self._total / self._done - 1)
-        text = f"{self._done:,} of {self._total:,} points, {left:,.0f} s left"
+        text = f"{self._done:,} of {self._total:,} {self._what}, {left:,.0f} s left"
         if self._terminal:
             self._write(text)
         else:

@@ -1,6 +1,7 @@
 """Runs: requests arrive, a router gives each to a replica, which serves it; also in two pools with a link between."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -52,6 +53,7 @@ def simulate(
     by_totals: bool = False,
     fast: bool = True,
     keep: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> Results:
     """Serve requests on the replicas of a deployment.
 
@@ -75,6 +77,8 @@ def simulate(
         Whether decode steps that are alike are advanced at once; False is the plain way, with the same times.
     keep : bool
         Whether `Results` has runs of steps, chunks of prompts and preemptions.
+    progress : callable, optional
+        Told how many more requests have ended.
 
     Returns
     -------
@@ -82,7 +86,8 @@ def simulate(
     """
     if router not in ROUTERS:
         raise ValueError(f"simulate: router={shown(router)} must be one of {', '.join(ROUTERS)}")
-    return _Run(requests, deployment, settings, ROUTERS[router], decode_pool, by_totals, fast, keep).results()
+    run = _Run(requests, deployment, settings, ROUTERS[router], decode_pool, by_totals, fast, keep)
+    return run.results(progress or (lambda ended: None))
 
 
 class _Run:
@@ -117,7 +122,7 @@ class _Run:
         self.counts = {"preemptions": np.zeros(n, int), "cached": np.zeros(n, int), "replica": np.full(n, -1)}
         self.refused: dict[int, str] = {}
 
-    def results(self) -> Results:
+    def results(self, progress: Callable[[int], None]) -> Results:
         """Let all happen."""
         everyone = self.engines + self.decoders
         while True:
@@ -125,8 +130,11 @@ class _Run:
             busy = [engine for engine in everyone if engine.busy]
             engine = min(busy, key=lambda engine: engine.now, default=None)
             if engine is not None and engine.now < coming:
-                for job in engine.advance(self._horizon(engine, busy, coming)):
+                ended = engine.advance(self._horizon(engine, busy, coming))
+                for job in ended:
                     self._ended(engine, job, engine.now)
+                if ended:
+                    progress(len(ended))
             elif coming < inf:
                 self._arrive(coming)
             else:

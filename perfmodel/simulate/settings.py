@@ -123,10 +123,20 @@ class Settings:
                 raise ValueError(f"Settings: num_speculative_tokens={tokens} must be 0 {said}, which drafts nothing")
 
     def usable_blocks(self, deployment: Deployment) -> float:
-        """Blocks that requests can hold: all but the null block."""
+        """Blocks that requests can hold: all but the null block.
+
+        Raises
+        ------
+        ValueError
+            If what fits on the deployment is asked for, and nothing does.
+        """
         if self.num_blocks is not None:
             return self.num_blocks - 1
-        return int(kv_blocks(deployment, self.block_size, self.max_num_batched_tokens)) - 1
+        fit = int(kv_blocks(deployment, self.block_size, self.max_num_batched_tokens))
+        if fit < 2:
+            names = f"{deployment.model.name} on {deployment.accelerator.name}"
+            raise ValueError(f"{names} leaves room for {fit} blocks of KV cache; at least 2 are needed")
+        return fit - 1
 
 
 V1 = Settings()  # as vLLM serves on large GPUs
