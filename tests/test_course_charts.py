@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 
 import perfmodel as pm
 from perfmodel import data
-from perfmodel.course import charts, labels
+from perfmodel.course import charts, labels, simulation
 from perfmodel.course.sliders import Slider, live
 from perfmodel.format import THIN, fmt
+from perfmodel.simulate.cluster import simulate
+from perfmodel.simulate.requests import Requests
+from perfmodel.simulate.settings import Settings
 from tools import book
 
 ABOUT = {"title": "A chart", "description": "What a reader who cannot see the chart is told"}
@@ -75,7 +78,16 @@ MARKS = pd.DataFrame(
     ]
 )
 POINTS = pd.DataFrame({"batch": [1, 64], "tpot": [0.013, 0.028], "label": "measured"})
+RUN = simulate(
+    Requests([0, 0, 0.001, 0.002], [600] * 4, [200] * 4),
+    pm.Deployment(data.model("llama-3.1-8b"), data.accelerator("h100-sxm")),
+    Settings(num_blocks=86, max_num_batched_tokens=256),
+    keep=True,
+)
 KINDS = {
+    "timeline": lambda: simulation.timeline(RUN, range(4), **ABOUT),
+    "over time": lambda: simulation.over_time(RUN, {"running": "run", "waiting": "wait"}, y_title="requests", **ABOUT),
+    "paging": lambda: simulation.paging({"A": [0, 1, 5, 6, 7], "B": [0, 2, 8, 20]}, 64, **ABOUT),
     "lines": lambda: lines(rules=RULES, points=POINTS),
     "lines, named": lambda: lines(marks=MARKS),
     "lines, logarithmic": lambda: lines(rules=RULES, points=POINTS, log_x=2, log_y=True),

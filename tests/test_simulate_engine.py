@@ -184,10 +184,8 @@ def test_what_always_holds(policy, data):
         total = (requests.prompt + np.maximum(requests.output - 1, 0))[done].sum()
         assert found.computed_tokens == total - found.cached.sum()
     # It is never idle while a request waits: each step starts when the one before ends, or when a request comes.
-    start, end = found.runs.get("start"), found.runs.get("end")
-    if len(start):
-        came = np.concatenate([found.arrival])
-        assert all(begin == before or begin in came for begin, before in zip(start[1:], end[:-1], strict=True))
+    start, end = found.runs["start"], found.runs["end"]
+    assert all(begin == before or begin in found.arrival for begin, before in zip(start[1:], end[:-1], strict=True))
 
 
 @each_policy

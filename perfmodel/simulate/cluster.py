@@ -242,6 +242,8 @@ class _Run:
 
 
 def _columns(kind: str, names: tuple[str, ...], records: list[Records]) -> dict[str, Any]:
-    """The rows of all replicas, with a column that says whose they are."""
+    """The rows of all replicas, with a column that says whose they are; nothing if they were not kept."""
+    if not records[0].keep:
+        return {}
     rows = [(place, *row) for place, record in enumerate(records) for row in getattr(record, kind)]
     return columns(("replica", *names), rows)
