@@ -64,17 +64,17 @@ class StepClock:
             self._table(2 * tokens)
         head, head_traffic = heads * self._head[0], self._head[1]
         if self.by_totals:
-            arithmetic = arithmetic + self._arithmetic[tokens] + head
-            traffic = traffic + self._traffic[tokens] + head_traffic
+            arithmetic = arithmetic + (self._arithmetic[tokens] + head)
+            traffic = traffic + (self._traffic[tokens] + head_traffic)
             return _larger(arithmetic, traffic) + self._rest[tokens]
-        return _larger(arithmetic, traffic) + self._parts[tokens] + max(head, head_traffic) + self._rest[tokens]
+        return _larger(arithmetic, traffic) + (self._parts[tokens] + max(head, head_traffic) + self._rest[tokens])
 
     def decode_roofs(self, context: Any, near: Any) -> tuple[Any, Any]:
         """Attention's two roofs in decoding: contexts summed, and summed up to `reach` tokens of each."""
-        return (
-            self._far[0] * context + self._near[0] * near,
-            self._far[1] * context + self._near[1] * near,
-        )
+        arithmetic, traffic = self._far[0] * context, self._far[1] * context
+        if self.reach is None:
+            return arithmetic, traffic
+        return arithmetic + self._near[0] * near, traffic + self._near[1] * near
 
     def step(
         self,

@@ -1,7 +1,6 @@
 """One replica: it plans a step, the clock says how long it takes, and its requests move on."""
 
 from math import inf
-from typing import Any
 
 import numpy as np
 
@@ -61,6 +60,7 @@ class Engine:
         self.records = Records(keep)
         self._drafts = settings.num_speculative_tokens
         self._cost = settings.num_speculative_tokens * settings.draft_cost
+        self._decoding = False  # whether all that run are beyond their prompts
 
     def submit(self, job: Job, now: float) -> str | None:
         """Take a request that comes now; returns the reason if it can never run."""
@@ -81,17 +81,21 @@ class Engine:
 
         `until` is when the next request comes.
         """
-        before = len(self.scheduler.running)
-        plan = self.scheduler.plan()
+        scheduler, before = self.scheduler, len(self.scheduler.running)
+        if self._decoding and scheduler.jobs == before <= self.settings.max_num_batched_tokens:
+            return self._coast(until)  # nobody waits
+        plan = scheduler.plan()
         if not plan:
-            raise RuntimeError(f"no step for {self.scheduler.jobs} requests; this is a fault of the simulator")
-        ended, decoded = self._step(plan)
-        if self.fast and decoded == len(plan) == len(self.scheduler.running) == before and not ended:
-            return self._coast(until)
+            raise RuntimeError(f"no step for {scheduler.jobs} requests; this is a fault of the simulator")
+        ended, decoded, sampled = self._step(plan)
+        running = len(scheduler.running)
+        self._decoding = self.fast and not self._drafts and sampled == len(plan) == running + len(ended)
+        if self._decoding and not ended and decoded == running == before:
+            return self._coast(until)  # whoever waits was not admitted in this step, nor will be in the next
         return ended
 
-    def _step(self, plan: Plan) -> tuple[list[Job], int]:
-        """One step; returns who ended, and how many only decoded a token."""
+    def _step(self, plan: Plan) -> tuple[list[Job], int, int]:
+        """One step; returns who ended, how many only decoded a token, and how many got one."""
         start = self.now
         decodes = [(job.computed + 1, tokens) for job, tokens in plan if tokens == 1 or job.drafted]
         chunks = [(tokens, job.computed) for job, tokens in plan if tokens > 1 and not job.drafted]
@@ -102,12 +106,14 @@ class Engine:
         new = [tokens for _, tokens in decodes] if self._drafts else None
         end = self.now = start + (self.clock.step(contexts, chunks, new, self._cost) + self.scheduler.stall)
         self.records.step(self, plan, start, end, len(decodes))
-        ended, decoded, regular = [], 0, 0
+        ended, decoded, regular, sampled = [], 0, 0, 0
         for job, tokens in plan:
             job.computed += tokens
             if job.finish is not None:  # a static batch computes its empty slots, too
                 decoded += 1
+                sampled += 1
             elif job.computed >= job.prompt + job.done:
+                sampled += 1
                 if tokens == 1 and job.last == start and not self._drafts:
                     regular += 1
                     decoded += 1
@@ -123,7 +129,7 @@ class Engine:
         self.records.gap(end - start, regular)
         for job in ended:
             self.scheduler.end(job)
-        return ended, decoded
+        return ended, decoded, sampled
 
     def _sample(self, job: Job, tokens: int, end: float) -> None:
         """Give a request its next token, and those that were drafted and accepted."""
@@ -157,42 +163,39 @@ class Engine:
         return accepted + 1
 
     def _coast(self, until: float) -> list[Job]:
-        """The steps after one in which all that run decoded: until one ends or comes, or blocks run out."""
+        """Decode steps of all that run: until one ends or comes, or blocks run out. Returns who ended."""
         jobs = self.scheduler.running
-        left = min(job.output - job.done for job in jobs if job.finish is None)
-        contexts = np.array([job.computed + 1 for job in jobs])
-        steps = min(left, LONGEST)
-        first = float(self.clock.decode(contexts, 1)[0])
-        if until < inf:
-            steps = min(steps, max(int((until - self.now) / first) + 2, 1))  # later steps take no less
-        ends = np.cumsum(np.concatenate([[self.now], self.clock.decode(contexts, steps)]))
-        steps = min(steps, int(np.searchsorted(ends, until)))  # those that start before it
+        contexts = [job.computed + 1 for job in jobs]
+        steps = min(LONGEST, min(job.output - job.done for job in jobs if job.finish is None))
+        if until < inf:  # later steps take no less than the first
+            steps = min(steps, int((until - self.now) / self.clock.step(contexts, [])) + 2)
+        ends = np.empty(steps + 1)
+        ends[0], ends[1:] = self.now, self.clock.decode(np.array(contexts), steps)
+        ends.cumsum(out=ends)
+        steps = min(steps, int(ends.searchsorted(until)))  # those that start before it
+        blocks = None
+        if self.pool.usable < inf:
+            blocks = self.pool.takes(jobs, steps).cumsum()
+            steps = int(blocks.searchsorted(self.pool.free, side="right"))
+            blocks = blocks[:steps] + self.pool.used
         if not steps:
+            self._decoding = False  # somebody has to be preempted
             return []
-        takes = np.cumsum(self.pool.takes(jobs, steps))
-        steps = int(np.searchsorted(takes, self.pool.free, side="right"))
-        if not steps:
-            return []
-        return self._alike(jobs, ends[: steps + 1], takes[:steps])
-
-    def _alike(self, jobs: list[Job], ends: Any, takes: Any) -> list[Job]:
-        """Move `jobs` on by decode steps that end at `ends[1:]`."""
-        steps = len(takes)
-        self.records.alike(self, ends, self.pool.used + takes)
+        self.records.alike(self, len(jobs), ends[: steps + 1], blocks)
         self.pool.decoded(jobs, steps)
-        end = self.now = float(ends[-1])
-        ended, decoding = [], 0
+        return self._move(jobs, steps, float(ends[steps]))
+
+    def _move(self, jobs: list[Job], steps: int, end: float) -> list[Job]:
+        """Give each job that has not ended so many tokens, the last one now."""
+        self.now, ended = end, []
         for job in jobs:
             job.computed += steps
-            if job.finish is not None:
-                continue
-            decoding += 1
-            job.done += steps
-            job.last = end
-            if job.done == job.output:
-                job.finish = end
-                ended.append(job)
-        self.records.gaps(np.diff(ends), decoding)
+            if job.finish is None:
+                job.done += steps
+                job.last = end
+                if job.done == job.output:
+                    job.finish = end
+                    ended.append(job)
         for job in ended:
             self.scheduler.end(job)
         return ended

@@ -129,11 +129,12 @@ class WholePromptsFirst(Scheduler):
         budget = self.settings.max_num_batched_tokens
         while self.waiting and len(self.running) < self.settings.max_num_seqs:
             job = self.waiting[0]
-            if job.tokens > budget or not self.admit(job, job.tokens, job.tokens):
+            tokens = job.tokens - job.computed
+            if tokens > budget or not self.admit(job, tokens, tokens):
                 break
             self.waiting.popleft()
-            plan.append((job, job.tokens))
-            budget -= job.tokens
+            plan.append((job, tokens))
+            budget -= tokens
 
     def plan_swapped(self, plan: Plan, budget: int) -> None:
         """Fetch requests back from the host; they decode in the same step."""
@@ -188,9 +189,9 @@ class Static(Scheduler):
                 break
             prompts.append(job.prompt)
             self.running.append(self.waiting.popleft())
-        longest = max((job.output - 1 for job in self.running), default=0)
+        longest = max([0, *(job.output - 1 for job in self.running)])
         for job in self.running:
-            self.pool.admit(job, job.prompt + longest)
+            self.pool.admit(job, job.prompt + longest - job.computed)
             self.looked_up += 1
             self.full_blocks += job.prompt // b
 

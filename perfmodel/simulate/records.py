@@ -1,6 +1,7 @@
 """What happened in the steps of an engine, in columns."""
 
 from array import array
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Records:
 
     def __init__(self, keep: bool) -> None:
         self.keep, self.steps, self.preempted, self.most_running = keep, 0, 0, 0
-        self.busy = self.block_seconds = 0.0  # seconds in steps; blocks held, summed over them
+        self.busy = self.block_seconds = 0.0  # seconds in steps; blocks held, summed over them, if they are limited
         self.tokens = 0  # computed
         self.seconds, self.counts = array("d"), array("q")  # of gaps between tokens, and how many are as long
         self.runs: list[tuple[Any, ...]] = []
@@ -37,7 +38,8 @@ class Records:
         scheduler, used = engine.scheduler, engine.pool.used
         self.steps += 1
         self.busy += end - start
-        self.block_seconds += used * (end - start)
+        if engine.pool.usable < inf:
+            self.block_seconds += used * (end - start)
         self.preempted += len(scheduler.preempted)
         self.most_running = max(self.most_running, len(scheduler.running))
         tokens = sum(new for _, new in plan)
@@ -50,27 +52,27 @@ class Records:
             self.chunks += pieces
             self.preemptions += [(job.index, start) for job in scheduler.preempted]
 
-    def alike(self, engine: "Engine", ends: Any, blocks: Any) -> None:
-        """Decode steps of all that run; the first starts at `ends[0]`."""
-        steps, running = len(blocks), len(engine.scheduler.running)
+    def alike(self, engine: "Engine", batch: int, ends: Any, blocks: Any) -> None:
+        """Decode steps of all that run, the first of which starts at `ends[0]`; the blocks held in each, if counted."""
+        gaps, running = ends[1:] - ends[:-1], sum(job.finish is None for job in engine.scheduler.running)
+        steps = len(gaps)
         self.steps += steps
         self.busy += float(ends[-1] - ends[0])
-        self.block_seconds += float(blocks @ np.diff(ends))
-        self.tokens += steps * running
+        self.tokens += steps * batch
+        self.seconds.frombytes(gaps.tobytes())
+        self.counts.extend([running] * steps)
+        if blocks is not None:
+            self.block_seconds += float(blocks @ gaps)
         if self.keep:
-            waiting, last = engine.scheduler.jobs - running, int(blocks[-1])
-            self.runs.append((float(ends[0]), float(ends[-1]), steps, running, 0, 0, running, waiting, last))
+            waiting = engine.scheduler.jobs - batch
+            held = engine.pool.used if blocks is None else int(blocks[-1])
+            self.runs.append((float(ends[0]), float(ends[-1]), steps, batch, 0, 0, batch, waiting, held))
 
     def gap(self, seconds: float, count: int) -> None:
         """So many tokens came so long after the one before."""
         if count:
             self.seconds.append(seconds)
             self.counts.append(count)
-
-    def gaps(self, seconds: Any, count: int) -> None:
-        """The same for each of an array of gaps."""
-        self.seconds.frombytes(seconds.tobytes())
-        self.counts.frombytes(np.full(len(seconds), count, dtype=np.int64).tobytes())
 
 
 def columns(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> dict[str, Any]:
