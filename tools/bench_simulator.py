@@ -133,5 +133,5 @@ def measure():
     return {
         "curve": [run(n) for n in SIZES],
         "azure": run(AZURE),
-        "simpy": [beside_simpy("azure-conversation", 500, 5), beside_simpy("servegen-deepseek-r1", 100, 0.5)],
+        "simpy": [beside_simpy("azure-conversation", 500, 5), beside_simpy("servegen-deepseek-r1", 400, 0.2)],
     }

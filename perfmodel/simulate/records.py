@@ -60,7 +60,7 @@ class Records:
         self.busy += float(ends[-1] - ends[0])
         self.tokens += steps * batch
         self.seconds.frombytes(gaps.tobytes())
-        self.counts.extend([running] * steps)
+        self.counts += array("q", [running]) * steps
         if blocks is not None:
             self.block_seconds += float(blocks @ gaps)
         if self.keep:
