@@ -23,6 +23,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "book" / "reference" / "benchmark.json"
 sys.path.insert(0, str(ROOT))
+
+from tools import bench_simulator  # noqa: E402 - ROOT makes it importable
+
 BATCHES = (1, 16, 64, 128)
 PROMPT = 1024
 ROUNDS = 15
@@ -210,12 +213,17 @@ def main():
         "sweep_points": 200 * 100 * 500,
         "sweep_s": sweep_s,
         "sweep_bytes": sweep_bytes,
+        "simulator": bench_simulator.measure(),
     }
     RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for tool in found["tools"]:
         print(f"{tool['tool']:<14}{tool['evaluation_s'] * 1e6:>12,.0f} us an evaluation")
     print(f"10^6 deployments in one call: {found['grid_s']:.3f} s")
     print(f"10^7 points into a file: {sweep_s:.0f} s, {sweep_bytes / 1e9:.2f} GB of memory at most")
+    for one in found["simulator"]["curve"]:
+        print(f"{one['requests']:>9,} requests simulated: {one['seconds']:.2f} s, {one['bytes'] / 1e6:.0f} MB")
+    for one in found["simulator"]["simpy"]:
+        print(f"{one['workload']}: SimPy takes {one['simpy_seconds'] / one['seconds']:.0f} times as long")
     print(f"Written: {RESULT.relative_to(ROOT)}")
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "ledger",
     "reference",
     "say",
+    "simulation",
     "solved",
     "source",
     "table",
@@ -36,7 +37,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in ("charts", "ledger"):
+    if name in ("charts", "ledger", "simulation"):
         return import_module(f"perfmodel.course.{name}")
     if name in _MODULE_OF:
         return getattr(import_module(f"perfmodel.course.{_MODULE_OF[name]}"), name)
