@@ -8,6 +8,9 @@ BIN := .venv/bin
 ENV = $(or $(PYTHON),$(error Python 3.11 to 3.14 is needed: install it (Debian: sudo apt-get install python3 python3-venv) \
   or name it with PYTHON=/path)) tools/env.py
 
+# Byte code that is kept lets each of the many processes start in a fraction of the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help book test lab serve bench golden locks clean
 .NOTPARALLEL:
 

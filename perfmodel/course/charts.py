@@ -234,7 +234,7 @@ def stacked_bars(
     )
     sums = alt.Chart(totals).mark_text(style="value", align="left", dx=6).encode(y=where, x=length, text="text:N")
     chart = axes.finish(alt.layer(bars, sums), title, description)
-    return chart.properties(height=alt.Step(34))
+    return chart.properties(height=34 * len(categories))  # a step of the scale would make Vega warn
 
 
 def _notes(df: pd.DataFrame, x: str, y: str, at: Mapping[str, Any], places: Sequence[labels.Label]) -> list[Any]:

@@ -16,6 +16,7 @@ from perfmodel.simulate.results import Results
 
 # What a request does, in the order of the legend, and how thick its bar is, which tells them apart without colour.
 STATES = {"waits": 3, "prefill": 20, "decode": 9, "waits again": 3}
+ROW = 28  # pixels
 POINTS = 400  # of a line over time; more cannot be seen
 
 
@@ -87,7 +88,7 @@ def timeline(results: Results, requests: Sequence[int], *, title: str, descripti
         .encode(x=x, x2="end", y=y, color=colour, tooltip=tips)
         for state in there
     ]
-    return axes.finish(alt.layer(*bars), title, description).properties(height=alt.Step(28))
+    return axes.finish(alt.layer(*bars), title, description).properties(height=ROW * done.name.nunique())
 
 
 def over_time(
@@ -173,4 +174,4 @@ def paging(held: Mapping[str, Sequence[int]], total: int, *, title: str, descrip
     colour = axes.names(alt.Color, "holder", order, legend=False)
     layers.append(alt.Chart(taken).mark_rect(opacity=0.4).encode(**place, color=colour, tooltip=tips))
     layers.append(alt.Chart(taken).mark_text(style="value").encode(**place, text="letters:N", tooltip=tips))
-    return axes.finish(alt.layer(*layers), title, description).properties(height=alt.Step(28))
+    return axes.finish(alt.layer(*layers), title, description).properties(height=ROW * (1 + cells.row.max()))
