@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NoReturn
 
 import numpy as np
@@ -188,10 +188,17 @@ def _time_rows(asked: Question, answers: Mapping[str, Any]) -> list[tuple[str, s
     return rows
 
 
+def _version() -> str:
+    try:
+        return version("perfmodel")
+    except PackageNotFoundError:  # it runs from its source all the same
+        return "not installed"
+
+
 def parser() -> Parser:
     """The parser of all commands."""
     top = Parser(prog="perfmodel", description="How fast a large language model can be served.", epilog=STATUSES)
-    top.add_argument("--version", action="version", version=version("perfmodel"))
+    top.add_argument("--version", action="version", version=_version())
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     for name, module in COMMANDS.items():
         here = import_module(module)

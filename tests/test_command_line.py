@@ -554,6 +554,19 @@ def test_the_version(capsys):
     assert (stop.value.code, capsys.readouterr().out) == (0, project["project"]["version"] + "\n")
 
 
+def test_it_runs_without_being_installed(capsys, monkeypatch):
+    """As `make bench` runs it: from the source, in an environment that does not know the package."""
+
+    def unknown(name):
+        raise command_line.PackageNotFoundError(name)
+
+    monkeypatch.setattr(command_line, "version", unknown)
+    assert answers(capsys, {})["parameters"] > 0
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == "not installed\n"
+
+
 def test_help_names_the_exit_statuses(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
