@@ -1,6 +1,7 @@
 """Rows of a sweep as CSV or Parquet, in a file that gets its name once it is complete."""
 
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -117,11 +118,12 @@ def rows_to(out: str | None) -> Iterator[Sink]:
     path = Path(out)
     if path.suffix not in (".csv", ".parquet"):
         raise ValueError(f"argument --out: {out} must end in .csv or .parquet")
-    if path.exists() and not path.is_file():
+    mode = _mode(path)
+    if mode is not None and not stat.S_ISREG(mode):
         raise ValueError(f"argument --out: {out} is not a file")
-    if path.exists() and not path.stat().st_mode & 0o222:  # replacing it would need no right to write it
+    if mode is not None and not mode & 0o222:  # replacing it would need no right to write it
         raise ValueError(f"argument --out: {out} is read-only")
-    with _complete(path) as file:
+    with _complete(path, mode) as file:
         if path.suffix == ".csv":
             yield Csv(lambda text: file.write(f"{text}\n".encode()))
             return
@@ -136,17 +138,33 @@ def rows_to(out: str | None) -> Iterator[Sink]:
             sink.let_go()
 
 
-@contextmanager
-def _complete(path: Path) -> Iterator[BinaryIO]:
-    """A file beside `path` that takes its place at the end; what fails on the way leaves nothing behind."""
-    path = path.resolve()  # through a link, which stays
-    part = path.with_name(f".perfmodel-{os.getpid()}.part")
+def _mode(path: Path) -> int | None:
+    """What `stat` says of the file's kind and rights, through links; None if there is none."""
     try:
-        file = part.open("wb")
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # such as links that lead back to themselves
+        raise ValueError(f"argument --out: cannot write {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def _complete(path: Path, mode: int | None) -> Iterator[BinaryIO]:
+    """A file beside `path` that takes its place and its rights at the end; what fails on the way leaves nothing behind.
+
+    Its name is drawn: process numbers repeat among containers that share a folder.
+    """
+    path = path.resolve()  # through a link, which stays
+    part = path.with_name(f".perfmodel-{os.urandom(8).hex()}.part")
+    rights = 0o666 if mode is None else stat.S_IMODE(mode)
+    try:
+        file = open(part, "xb", opener=lambda name, flags: os.open(name, flags, rights))  # noqa: SIM115 - `with`, below
     except OSError as error:
         raise ValueError(f"argument --out: cannot write to {path.parent}: {error.strerror or error}") from None
     try:
         with file:
+            if mode is not None:
+                part.chmod(rights)  # what the umask took away
             yield file
         part.replace(path)
     except OSError as error:

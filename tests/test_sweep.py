@@ -325,6 +325,46 @@ def test_a_read_only_file_is_not_replaced(capsys, tmp_path):
     assert path.read_text(encoding="utf-8") == "older"
 
 
+def test_two_sweeps_of_one_process_number_do_not_meet(tmp_path):
+    """As two containers that share a folder may have it; here both are of this process."""
+    shape, paths = (2,), (tmp_path / "a.csv", tmp_path / "b.csv")
+    with rows.rows_to(str(paths[0])) as first:
+        first.add({"n": np.array([1, 2])}, shape)
+        with rows.rows_to(str(paths[1])) as second:
+            second.add({"n": np.array([3, 4])}, shape)
+    assert [path.read_text("utf8") for path in paths] == ["n\n1\n2\n", "n\n3\n4\n"]
+    assert set(tmp_path.iterdir()) == set(paths)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
+def test_a_file_keeps_its_rights_and_a_new_one_gets_the_usual(tmp_path):
+    before = os.umask(0o027)
+    try:
+        for rights, expected in (None, 0o640), (0o600, 0o600), (0o666, 0o666):
+            path = tmp_path / f"{rights}.csv"
+            if rights is not None:
+                path.touch()
+                path.chmod(rights)
+            with rows.rows_to(str(path)) as sink:
+                (part,) = tmp_path.glob(".perfmodel-*.part")
+                assert part.stat().st_mode & 0o777 == expected  # while it is written, too
+                sink.add({"n": np.array([1])}, (1,))
+            assert path.stat().st_mode & 0o777 == expected
+    finally:
+        os.umask(before)
+
+
+def test_links_that_lead_back_to_themselves(capsys, tmp_path):
+    loop = tmp_path / "loop.csv"
+    loop.symlink_to(loop)
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    for path in (loop, tmp_path / "there" / "rows.csv"):
+        line = refusal(words(SMALL | {"--out": path}), capsys)
+        assert f"argument --out: cannot write {path}: Too many levels of symbolic links" in line
+    assert loop.is_symlink()
+
+
 def test_a_link_stays_a_link(tmp_path):
     link, path = tmp_path / "link.csv", tmp_path / "elsewhere" / "rows.csv"
     path.parent.mkdir()
