@@ -38,7 +38,7 @@ class Engine:
     prefill : str
         "exclusive", "fused" or "apart", as in `steady_step`.
     chunk : float or array, optional
-        Prompt tokens of a step (chunked prefill, which is fused); None prefills whole prompts.
+        Prompt tokens of a step (chunked prefill, which is fused); None prefills whole prompts, fused ones in one step.
     shared_prefix : float or array
         Leading tokens of each prompt that a prefix cache holds; whole blocks of them count (`hit_tokens`).
     draft_tokens, acceptance, draft_cost : float or array
@@ -140,11 +140,11 @@ def estimate(
     step = rounds / yielded
     wait, gap = _others(d, engine, workload, hit, prefill, yielded)
     ttft = prefill
-    if engine.chunk is not None:
-        # The chunks ride in steps of the others.
-        tokens = real(engine.draft_tokens) + 1
-        alone = chunked_prefill_time(d, prompt - hit, engine.chunk, prefix=hit)
-        among = chunked_prefill_time(d, prompt - hit, engine.chunk, maximum(batch - 1, 1), context, hit, tokens)
+    if engine.prefill == "fused":
+        # The chunks ride in steps of the others; a prompt that is not cut is one of them.
+        tokens, chunk = real(engine.draft_tokens) + 1, prompt - hit if engine.chunk is None else engine.chunk
+        alone = chunked_prefill_time(d, prompt - hit, chunk, prefix=hit)
+        among = chunked_prefill_time(d, prompt - hit, chunk, maximum(batch - 1, 1), context, hit, tokens)
         ttft = where(batch > 1, among, alone)
     tpot = step + wait
     e2e = end_to_end(ttft, tpot, output)

@@ -50,6 +50,19 @@ def test_chunks_make_the_gap_shorter_and_the_first_token_later():
     assert alone.worst_gap_s == pytest.approx(alone.decode_step_s)
 
 
+def test_a_whole_prompt_that_rides_in_a_step_takes_that_step():
+    """Counted on the source's 70B: all weights once; the cache of 63 others at 64 + 2,048 tokens, and the prompt's own.
+
+    127 tokens are below the ridge of 742 / 3.35 = 221, so that the step is its reads.
+    """
+    result = pm.estimate(examples.SOURCE, pm.Workload(64, 4096, 64), pm.Engine(prefill="fused"))
+    reads = 2 * 70e9 + (63 * 2112 + 64) * 80 * 2 * 8 * 128 * 2
+    assert result.ttft_s == pytest.approx(reads / 3.35e12)
+    assert result.ttft_s == pytest.approx(
+        pm.estimate(examples.SOURCE, pm.Workload(64, 4096, 64), pm.Engine(prefill="fused", chunk=64)).ttft_s
+    )
+
+
 def test_a_cached_prefix_by_hand():
     """1,000 shared tokens are 62 blocks of 16: 32 tokens of 1,024 are left to compute."""
     result = pm.estimate(D, WORK, pm.Engine(shared_prefix=1000))
@@ -99,7 +112,7 @@ def test_what_is_left_of_a_cached_prompt_is_one_chunk(chunk):
     assert result.tpot_s == pytest.approx(batching.steady_step(D, 64, 1024, 256, "fused", prefix=992).total)
     among = batching.mixed_time(D, 63, 1152, 32, 992).total
     alone = pm.prefill_time(D, 32, prefix=992).total
-    assert result.ttft_s == pytest.approx(alone if chunk is None else among)
+    assert result.ttft_s == pytest.approx(among)
     assert pm.estimate(D, replace(WORK, batch=1), engine).ttft_s == pytest.approx(alone)
 
 
