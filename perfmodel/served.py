@@ -136,7 +136,7 @@ def estimate(
     context, total = workload.context, workload.total
     hit = hit_tokens(prompt, engine.shared_prefix)
     plain, prefill = decode_time(d, batch, context), prefill_time(d, prompt - hit, prefix=hit).total
-    rounds, yielded = _rounds(d, engine, batch, context, plain)
+    rounds, yielded = _rounds(d, engine, batch, context, output, plain)
     step = rounds / yielded
     wait, gap = _others(d, engine, workload, hit, prefill, yielded)
     ttft = prefill
@@ -179,13 +179,21 @@ def _used(limits: Limits, ttft: Value, tpot: Value) -> dict[str, Value]:
     return {name: times[name] / real(limit) for name, limit in vars(limits).items() if limit is not None}
 
 
-def _rounds(d: Deployment, engine: Engine, batch: Value, context: Value, plain: StepTime) -> tuple[Value, Value]:
-    """Seconds of a round of speculation, and the tokens that it yields; of a decode step without."""
+def _rounds(
+    d: Deployment, engine: Engine, batch: Value, context: Value, output: Value, plain: StepTime
+) -> tuple[Value, Value]:
+    """Seconds of a round of speculation, and the tokens that it yields; of a decode step without.
+
+    A round yields no more than the N = N_out - 1 tokens that a request has left after its first, so min(gamma, N - 1)
+    drafts count. N over this yield is the least that the rounds of a request can be on average: exact where one token
+    is left, and below the true mean by less than a round, since the last may have more accepted than is wanted.
+    """
     if not np.any(real(engine.draft_tokens) > 0):
         return plain.total, 1
     gamma = real(engine.draft_tokens)
     verify = decode_time(d, batch, context, gamma + 1).total
-    return verify + gamma * real(engine.draft_cost) * plain.total, expected_tokens(engine.acceptance, gamma)
+    yielded = expected_tokens(engine.acceptance, minimum(gamma, output - 2))
+    return verify + gamma * real(engine.draft_cost) * plain.total, yielded
 
 
 def _others(
@@ -207,7 +215,7 @@ def _others(
         held = prefill / d.pipeline_parallel  # a prefill holds up each stage for its own layers' share only
         return prefill_interference(batch, output, held), where(batch > 1, held, 0 * held)
     context, tokens = workload.context, real(engine.draft_tokens) + 1
-    passes = maximum((output - 1) / yielded, 1)
+    passes = maximum((output - 1) / yielded, 1)  # less only where a power is rounded up
     alone = decode_time(d, batch, context, tokens).total
     mean = steady_step(d, batch, prompt, 1 + passes, "fused", hit, context, tokens).total
     chunk = prompt - hit if engine.chunk is None else minimum(real(engine.chunk), prompt - hit)

@@ -208,7 +208,33 @@ def test_an_answer_of_two_tokens_takes_a_whole_pass_though_drafts_would_yield_mo
     engine = pm.Engine(prefill="fused", draft_tokens=4, acceptance=0.8, draft_cost=0.05)
     result = pm.estimate(D, pm.Workload(1024, 2, 64), engine)
     linear = pm.decode_flops(D.model, 64, 1025, 5).linear + 63 * pm.prefill_flops(D.model, 1024).linear
-    assert linear / (4 * D.flops) / 3.3616 < result.tpot_s < 1.3 * linear / (4 * D.flops) / 3.3616
+    assert linear / (4 * D.flops) < result.tpot_s < 1.3 * linear / (4 * D.flops)
+
+
+def test_one_token_left_takes_a_round():
+    engine = pm.Engine(prefill="apart", draft_tokens=8, acceptance=0.9, draft_cost=0.05)
+    result = pm.estimate(D, pm.Workload(1000, 2, 1), engine)
+    rounds = pm.decode_time(D, 1, 1001, 9).total + 8 * 0.05 * pm.decode_time(D, 1, 1001).total
+    assert result.tpot_s == result.worst_gap_s == pytest.approx(rounds)
+    assert result.e2e_s == pytest.approx(result.ttft_s + rounds)
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 4, 8])
+@pytest.mark.parametrize("alpha", [0, 0.3, 0.7, 0.9, 1])
+def test_rounds_of_a_request_by_recursion(gamma, alpha):
+    """Rounds to N tokens: one, and those of what the first leaves; it yields k with alpha^(k - 1) (1 - alpha)."""
+    chances = [alpha**k * (1 - alpha) for k in range(gamma)] + [alpha**gamma]
+    rounds = [0.0]
+    for left in range(1, 120):
+        rounds.append(1 + sum(p * rounds[max(left - k, 0)] for k, p in enumerate(chances, start=1)))
+    output = np.arange(2, 121)
+    engine = pm.Engine(prefill="apart", draft_tokens=gamma, acceptance=alpha, draft_cost=0.05)
+    result = pm.estimate(D, pm.Workload(1000, output, 1), engine)
+    taken = result.tpot_s * (output - 1) / result.worst_gap_s
+    assert taken[0] == pytest.approx(1)
+    assert np.all(taken <= np.array(rounds[1:]) * (1 + 1e-9))
+    assert np.all(taken > np.array(rounds[1:]) - 1)
+    assert taken[-1] == pytest.approx(119 / sum(alpha**i for i in range(gamma + 1)))  # eq-expected-tokens, unchanged
 
 
 def test_without_room_memory_binds():
