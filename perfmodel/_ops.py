@@ -38,13 +38,22 @@ def real(value: Value) -> Value:
     return value.astype("float64") if kind in "iuf" and kind else value
 
 
+def _larger(one: Value, other: Value) -> Value:
+    """Of Python's whole numbers one of them: NumPy would make it one of its own, whose products wrap."""
+    return max(one, other) if type(one) is type(other) is int else np.maximum(one, other)
+
+
+def _smaller(one: Value, other: Value) -> Value:
+    return min(one, other) if type(one) is type(other) is int else np.minimum(one, other)
+
+
 def maximum(first: Value, *others: Value) -> Value:
     """Largest of the values, element by element; NaN wins."""
     if is_symbolic(first, *others):
         import sympy
 
         return sympy.Max(first, *others)
-    return reduce(np.maximum, others, first)
+    return reduce(_larger, others, first)
 
 
 def minimum(first: Value, *others: Value) -> Value:
@@ -53,7 +62,7 @@ def minimum(first: Value, *others: Value) -> Value:
         import sympy
 
         return sympy.Min(first, *others)
-    return reduce(np.minimum, others, first)
+    return reduce(_smaller, others, first)
 
 
 def floor(value: Value) -> Value:

@@ -31,7 +31,7 @@ def prefill_interference(batch: Value, output: Value, prefill: Value) -> Value:
         Seconds of one prefill; of one stage's part of it under pipeline parallelism, T_prefill / p.
     """
     check_value("prefill_interference", "output", output, minimum=2)
-    return (real(batch) - 1) / (real(output) - 1) * prefill
+    return (real(batch) - 1) / (real(output) - 1) * real(prefill)
 
 
 def mixed_time(

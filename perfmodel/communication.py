@@ -51,20 +51,22 @@ def all_reduce_ring(payload: Value, accelerators: Value, link: Link | None, hop:
     """Seconds of a ring all-reduce whose 2 (n - 1) steps take `hop` seconds each beside their bytes."""
     check_value("all_reduce_ring", "hop", hop, minimum=0)
     return _collective(
-        "all_reduce_ring", payload, accelerators, link, lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1) * hop
+        "all_reduce_ring", payload, accelerators, link, lambda n: 2 * (n - 1) / n, lambda n: 2 * (n - 1) * real(hop)
     )
 
 
 def all_reduce_tree(payload: Value, accelerators: Value, link: Link | None, hop: Value) -> Value:
     """Seconds of a tree all-reduce: up and down ceil(log2 n) levels; two trees share the bytes, 2 payloads in all."""
     check_value("all_reduce_tree", "hop", hop, minimum=0)
-    return _collective("all_reduce_tree", payload, accelerators, link, lambda n: 2, lambda n: 2 * ceil(log2(n)) * hop)
+    return _collective(
+        "all_reduce_tree", payload, accelerators, link, lambda n: 2, lambda n: 2 * ceil(log2(n)) * real(hop)
+    )
 
 
 def all_reduce_one_shot(payload: Value, accelerators: Value, link: Link | None, hop: Value) -> Value:
     """Seconds of a one-shot all-reduce: each sends all of its payload to each of the n - 1 others, in one step."""
     check_value("all_reduce_one_shot", "hop", hop, minimum=0)
-    return _collective("all_reduce_one_shot", payload, accelerators, link, lambda n: n - 1, lambda n: hop)
+    return _collective("all_reduce_one_shot", payload, accelerators, link, lambda n: n - 1, lambda n: real(hop))
 
 
 def all_gather(payload: Value, accelerators: Value, link: Link | None) -> Value:
@@ -167,4 +169,5 @@ def overlapped(work: Value, messages: Value, batches: Value = 2) -> Value:
     check_value("overlapped", "work", work, minimum=0)
     check_value("overlapped", "messages", messages, minimum=0)
     check_value("overlapped", "batches", batches, minimum=1)
-    return maximum(work, messages) + minimum(work, messages) / batches
+    work, messages = real(work), real(messages)
+    return maximum(work, messages) + minimum(work, messages) / real(batches)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from perfmodel._ops import Value, is_symbolic
+from perfmodel._ops import Value, is_symbolic, real
 from perfmodel.hardware import Accelerator, Link
 from perfmodel.model import Model
 from perfmodel.quantity import check_fields, check_value, quantity, shown
@@ -189,11 +189,11 @@ class Workload:
         check_value("Workload", "batch", self.batch, minimum=1, whole=True)
 
     @property
-    def context(self) -> float:
+    def context(self) -> Value:
         """Mean context of a decode step in tokens: step j of N_out - 1 reads S + j tokens, so S + N_out / 2."""
-        return self.prompt + self.output / 2
+        return real(self.prompt) + real(self.output) / 2
 
     @property
-    def total(self) -> int:
+    def total(self) -> Value:
         """Tokens that a finished request holds in the KV cache: what has to be reserved."""
-        return self.prompt + self.output
+        return real(self.prompt) + real(self.output)

@@ -58,7 +58,7 @@ def exposed_transfer_time(transfer: Value, prefill: Value, messages: Value = 1) 
     check_value("exposed_transfer_time", "transfer", transfer, minimum=0)
     check_value("exposed_transfer_time", "prefill", prefill, minimum=0)
     check_value("exposed_transfer_time", "messages", messages, minimum=1)
-    n = real(messages)
+    transfer, prefill, n = real(transfer), real(prefill), real(messages)
     return maximum(transfer / n, transfer - (n - 1) / n * prefill)
 
 
@@ -69,7 +69,7 @@ def transfer_share(transfer: Value, prefill: Value, messages: Value = 1) -> Valu
     and the second token waits for it.
     """
     exposed = exposed_transfer_time(transfer, prefill, messages)
-    return exposed / (prefill + exposed)
+    return exposed / (real(prefill) + exposed)
 
 
 def request_time(batch: Value, output: Value, prefill: Value, decode_step: Value, transfer: Value = 0) -> Value:
@@ -91,7 +91,7 @@ def request_time(batch: Value, output: Value, prefill: Value, decode_step: Value
     """
     check_value("request_time", "batch", batch)
     check_value("request_time", "output", output, minimum=2)
-    return prefill + ((real(output) - 1) * decode_step + transfer) / real(batch)
+    return real(prefill) + ((real(output) - 1) * real(decode_step) + real(transfer)) / real(batch)
 
 
 def prefill_per_decode(batch: Value, output: Value, prefill: Value, decode_step: Value, transfer: Value = 0) -> Value:
@@ -101,7 +101,7 @@ def prefill_per_decode(batch: Value, output: Value, prefill: Value, decode_step:
     comes free: after N_out - 1 steps, and the transfer before them. Arguments as in `request_time`.
     """
     check_value("prefill_per_decode", "output", output, minimum=2)
-    return real(batch) * prefill / ((real(output) - 1) * decode_step + transfer)
+    return real(batch) * real(prefill) / ((real(output) - 1) * real(decode_step) + real(transfer))
 
 
 def pool_rate(
@@ -117,7 +117,7 @@ def pool_rate(
     check_value("pool_rate", "prefill_instances", prefill_instances)
     check_value("pool_rate", "decode_instances", decode_instances)
     balance = prefill_per_decode(batch, output, prefill, decode_step, transfer)
-    return minimum(real(prefill_instances), real(decode_instances) * balance) / prefill
+    return minimum(real(prefill_instances), real(decode_instances) * balance) / real(prefill)
 
 
 def split_goodput(
@@ -152,7 +152,7 @@ def split_goodput(
     check_value("split_goodput", "ttft_limit", ttft_limit)
     check_value("split_goodput", "output", output, minimum=2)
     check_value("split_goodput", "transfer", transfer, minimum=0)
-    d, prompt = deployment, real(prompt)
+    d, prompt, transfer = deployment, real(prompt), real(transfer)
     first = prefill_time(d, prompt).total
     stage = first / d.pipeline_parallel
     started = md1_capacity(stage, real(ttft_limit) * ROUNDING - first - transfer, share)

@@ -20,7 +20,7 @@ class TokenCost:
 
     def request(self, prompt: Value, output: Value) -> Value:
         """What a request of `prompt` input and `output` output tokens costs."""
-        return self.input * real(prompt) + self.output * real(output)
+        return real(self.input) * real(prompt) + real(self.output) * real(output)
 
 
 def accelerator_seconds(deployment: Deployment, batch: Value, prompt: Value, output: Value) -> TokenCost:
@@ -68,7 +68,7 @@ def dollars_per_token(seconds: TokenCost, price: Value, busy: Value = 1) -> Toke
     """
     check_value("dollars_per_token", "price", price, minimum=0)
     check_value("dollars_per_token", "busy", busy, maximum=1)
-    return _times(seconds, price / real(busy))
+    return _times(seconds, real(price) / real(busy))
 
 
 def joules_per_token(
@@ -94,8 +94,9 @@ def joules_per_token(
     check_value("joules_per_token", "pue", pue, minimum=1)
     check_value("joules_per_token", "busy", busy, maximum=1)
     check_value("joules_per_token", "idle_power", idle_power, minimum=0)
-    return _times(seconds, pue * (power + idle_power * (1 - real(busy)) / real(busy)))
+    busy = real(busy)
+    return _times(seconds, real(pue) * (real(power) + real(idle_power) * (1 - busy) / busy))
 
 
 def _times(cost: TokenCost, factor: Value) -> TokenCost:
-    return TokenCost(cost.input * factor, cost.output * factor)
+    return TokenCost(real(cost.input) * factor, real(cost.output) * factor)

@@ -114,7 +114,7 @@ def kv_blocks(deployment: Deployment, block_size: int = BLOCK_SIZE, step_tokens:
     """Whole blocks of the paged KV cache that one replica holds; 0 if not even the weights fit."""
     check_value("kv_blocks", "block_size", block_size, minimum=1, whole=True)
     budget = kv_budget(deployment, step_tokens)
-    return floor(maximum(budget / (block_size * kv_bytes_per_token_per_gpu(deployment)), 0))
+    return floor(maximum(budget / (real(block_size) * kv_bytes_per_token_per_gpu(deployment)), 0))
 
 
 def kv_capacity_tokens(deployment: Deployment, block_size: int = BLOCK_SIZE, step_tokens: Value = STEP_TOKENS) -> Value:

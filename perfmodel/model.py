@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel._ops import Value, is_symbolic
-from perfmodel.quantity import check_fields, check_value, part, quantity, shown
+from perfmodel.quantity import check_fields, check_value, own, part, quantity, shown
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,7 @@ class Model:
         shape = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
         for field, value in ({"parameters": parameters} | shape).items():
             check_value(f"Model {name}", field, value, whole=field in shape)
+        parameters, layers, heads, kv_heads, head_dim = map(own, (parameters, layers, heads, kv_heads, head_dim))
         hidden_size = heads * head_dim
         attention = 2 * layers * hidden_size * (heads + kv_heads) * head_dim
         return cls(

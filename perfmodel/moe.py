@@ -23,7 +23,7 @@ def zipf_popularity(experts: int, exponent: float) -> Any:
     """Popularity of X experts under Zipf's law, the i-th in proportion to 1 / i^exponent; sums to 1. 0 is uniform."""
     check_value("zipf_popularity", "experts", experts, minimum=1, whole=True)
     check_value("zipf_popularity", "exponent", exponent, minimum=0)
-    weights = np.arange(1.0, experts + 1) ** -exponent
+    weights = np.arange(1.0, real(experts) + 1) ** -real(exponent)
     return weights / weights.sum()
 
 
@@ -73,7 +73,7 @@ def visited_experts(chances: Any, tokens: Value) -> Any:
     """
     check_value("visited_experts", "chances", chances, minimum=0, maximum=1)
     check_value("visited_experts", "tokens", tokens, minimum=0)
-    return (1 - (1 - real(chances)) ** np.expand_dims(tokens, -1)).sum(axis=-1)
+    return (1 - (1 - real(chances)) ** np.expand_dims(real(tokens), -1)).sum(axis=-1)
 
 
 def expert_bytes_read(deployment: Deployment, tokens: Value, chances: Any = None) -> Value:
@@ -105,12 +105,12 @@ def token_copies(model: Model, ranks: Value, groups: Value = 1, groups_per_token
     check_value(owner, "groups", groups, minimum=1, whole=True)
     check_value(owner, "groups_per_token", groups_per_token, minimum=1, maximum=groups, whole=True)
     _check_ranks(owner, model, ranks)
-    if not is_symbolic(ranks, groups) and np.any(np.asarray(ranks) % groups):
+    if not is_symbolic(ranks, groups) and np.any(real(ranks) % real(groups)):
         raise ValueError(f"{owner}: groups={groups} does not divide ranks={ranks}; a group has ranks of its own")
-    if not is_symbolic(q, experts) and q * groups > experts * groups_per_token:
+    if not is_symbolic(q, experts) and q * real(groups) > experts * real(groups_per_token):
         raise ValueError(f"{owner}: groups_per_token={groups_per_token} of {groups} hold fewer than {q} experts")
-    held, among = experts / real(ranks), experts * groups_per_token / groups
-    return real(ranks) * groups_per_token / groups * (1 - _none_drawn(q, held, among))
+    held, among = experts / real(ranks), experts * real(groups_per_token) / real(groups)
+    return real(ranks) * real(groups_per_token) / real(groups) * (1 - _none_drawn(q, held, among))
 
 
 def _none_drawn(drawn: Value, held: Value, among: Value) -> Value:
@@ -144,7 +144,7 @@ def expected_imbalance(model: Model, tokens: Value, ranks: int) -> Value:
     _check_ranks("expected_imbalance", model, ranks)
     experts, q = model.experts, model.experts_per_token
     different = (experts - q) / maximum(experts - 1, 1)  # drawing without repetition spreads visits more evenly
-    return 1 + _largest_of(int(ranks)) * sqrt(ranks * different / (q * real(tokens)))
+    return 1 + _largest_of(int(ranks)) * sqrt(real(ranks) * different / (q * real(tokens)))
 
 
 @cache
@@ -201,7 +201,7 @@ def load_imbalance(chances: Any, ranks: int, redundant: int = 0, balanced: bool 
 
 def _check_ranks(owner: str, model: Model, ranks: Value) -> None:
     check_value(owner, "ranks", ranks, minimum=1, whole=True)
-    if not is_symbolic(model.experts, ranks) and np.any(model.experts % np.asarray(ranks)):
+    if not is_symbolic(model.experts, ranks) and np.any(model.experts % real(ranks)):
         raise ValueError(f"{owner}: ranks={ranks} does not divide experts={model.experts} of {model.name}")
 
 

@@ -127,6 +127,13 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def own(value: Value) -> Value:
+    """A NumPy number as Python's own: the products of narrow kinds wrap or overflow, and lose digits."""
+    if not isinstance(value, np.generic | np.ndarray) or value.dtype.kind not in "iuf":
+        return value
+    return float(value) if value.dtype.kind == "f" else int(value)
+
+
 def check_fields(instance: Any) -> None:
     """`check_value` for every quantity of a dataclass instance; call it from `__post_init__`."""
     owner = f"{type(instance).__name__} {getattr(instance, 'name', '')}".strip()
@@ -135,12 +142,10 @@ def check_fields(instance: Any) -> None:
         value = getattr(instance, item.name)
         if "symbol" in item.metadata:
             check_value(owner, item.name, value, **rules)
-            if np.ndim(value):
-                raise ValueError(
-                    f"{owner}: {item.name}={shown(value)} must be one number; arrays go into the functions"
-                )
-        if isinstance(value, np.integer):  # products of its kind wrap at 2**31 or 2**63; Python's do not
-            object.__setattr__(instance, item.name, int(value))
+        if isinstance(value, list | tuple | np.ndarray) and np.ndim(value):
+            raise ValueError(f"{owner}: {item.name}={shown(value)} must be one number; arrays go into the functions")
+        if own(value) is not value:
+            object.__setattr__(instance, item.name, own(value))
 
 
 def _symbol(letter: str, whole: bool) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel._ops import Value
+from perfmodel._ops import Value, real
 from perfmodel.data import Catalogue
 from perfmodel.deployment import IDEAL, Deployment, Workload
 from perfmodel.economics import TokenCost, dollars_per_token, joules_per_token
@@ -98,7 +98,7 @@ def read_engine(given: Mapping[str, Any], deployment: Deployment, workload: Work
         raise ValueError(f"argument --shared-prefix: {shared} exceeds a prompt of {np.min(workload.prompt)} tokens")
     if share is not None:
         check_value("argument --prefix-hit", "share", share, minimum=0, maximum=1)
-        shared = share * workload.prompt
+        shared = share * real(workload.prompt)
     longest = np.max(workload.prompt)
     if chunk and longest > MOST_CHUNKS * chunk:
         raise ValueError(

@@ -62,8 +62,9 @@ def largest_chunk(
         Whether to take the lower bound of the step's time, maximum of all arithmetic and all traffic.
     """
     check_value("largest_chunk", "limit", limit)
+    most = real(limit) * ROUNDING
     return largest_whole(
-        lambda chunk: _seconds(mixed_time(deployment, batch, context, chunk, prefix), by_totals) <= limit * ROUNDING
+        lambda chunk: _seconds(mixed_time(deployment, batch, context, chunk, prefix), by_totals) <= most
     )
 
 
@@ -79,7 +80,7 @@ def safe_chunk(
 
     def fits(chunk: Value) -> Value:
         step = mixed_time(deployment, batch, context, chunk, maximum(real(prompt) - chunk, 0))
-        return (chunk <= real(prompt)) & (_seconds(step, by_totals) <= limit * ROUNDING)
+        return (chunk <= real(prompt)) & (_seconds(step, by_totals) <= real(limit) * ROUNDING)
 
     return largest_whole(fits)
 

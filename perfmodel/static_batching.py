@@ -50,7 +50,7 @@ def _distribution(lengths: Value, weights: Value | None) -> tuple[list[float], l
     """Lengths in ascending order, and the share of each."""
     check_value("lengths of requests", "lengths", lengths)
     lengths = np.ravel(np.asarray(lengths, dtype=float))
-    weights = np.ones(lengths.size) if weights is None else np.ravel(weights)
+    weights = np.ones(lengths.size) if weights is None else np.ravel(real(weights))
     check_value("lengths of requests", "weights", weights)
     if lengths.size != weights.size or not lengths.size:
         raise ValueError(f"lengths of requests: {lengths.size} lengths need as many weights, not {weights.size}")

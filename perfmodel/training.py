@@ -59,10 +59,10 @@ def training_memory(
     check_value("training_memory", "replicas", replicas, minimum=1)
     own = real(parameters) / real(replicas)
     return TrainingMemory(
-        weights=weight_bytes * where(stage >= 3, own, real(parameters)),
-        gradients=gradient_bytes * where(stage >= 2, own, real(parameters)),
-        optimizer=optimizer_bytes * where(stage >= 1, own, real(parameters)),
-        activations=activations,
+        weights=real(weight_bytes) * where(stage >= 3, own, real(parameters)),
+        gradients=real(gradient_bytes) * where(stage >= 2, own, real(parameters)),
+        optimizer=real(optimizer_bytes) * where(stage >= 1, own, real(parameters)),
+        activations=real(activations),
     )
 
 
