@@ -1,6 +1,7 @@
 """What the options ask, as the package's objects, and all that is answered: by `estimate` once, by `sweep` often."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -91,19 +92,23 @@ def read_deployment(given: Mapping[str, Any]) -> Deployment:
     )
 
 
+def prompts_of(given: Mapping[str, Any]) -> tuple[float, float]:
+    """Tokens of the shortest and of the longest prompt that the options allow."""
+    return given["shared_prefix"] or 0, MOST_CHUNKS * (given["chunk"] or math.inf)
+
+
 def read_engine(given: Mapping[str, Any], deployment: Deployment, workload: Workload) -> Engine:
     """The engine that the options describe."""
     chunk, shared, share = given["chunk"], given["shared_prefix"], given["prefix_hit"]
-    if shared is not None and shared > np.min(workload.prompt):
+    shortest, longest = prompts_of(given)
+    if np.min(workload.prompt) < shortest:
         raise ValueError(f"argument --shared-prefix: {shared} exceeds a prompt of {np.min(workload.prompt)} tokens")
     if share is not None:
         check_value("argument --prefix-hit", "share", share, minimum=0, maximum=1)
         shared = share * real(workload.prompt)
-    longest = np.max(workload.prompt)
-    if chunk and longest > MOST_CHUNKS * chunk:
-        raise ValueError(
-            f"argument --chunk: {chunk} cuts {longest} prompt tokens into more than {MOST_CHUNKS:,} chunks"
-        )
+    if np.max(workload.prompt) > longest:
+        cut = f"{chunk} cuts {np.max(workload.prompt)} prompt tokens"
+        raise ValueError(f"argument --chunk: {cut} into more than {MOST_CHUNKS:,} chunks")
     return Engine(
         prefill=given["prefill"] or ("fused" if chunk else "apart" if given["ideal"] else "exclusive"),
         chunk=chunk,

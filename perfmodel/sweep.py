@@ -25,7 +25,7 @@ from perfmodel.options import (
     refuse_contradictions,
 )
 from perfmodel.quantity import shown
-from perfmodel.question import answer, finders, question
+from perfmodel.question import answer, finders, prompts_of, question
 from perfmodel.rows import Sink, rows_to
 from perfmodel.terminal import Progress, note
 
@@ -138,33 +138,49 @@ def run(args: argparse.Namespace) -> None:
     told = [field for field in [*lists, *flags] if hasattr(args, field)]
 
     size = prod(map(len, axes.values()))
-    skipped, written, first = 0, 0, ""
+    skipped, first = 0, ""
     with rows_to(args.out) as sink, Progress(points, args.progress) as progress:
         for values in product(*lists.values()):
             chosen = dict(zip(lists, values, strict=True))
             given = chosen | flags | {field: thing[chosen[field]] for field, thing in things.items()}
-            try:
-                check(given | {field: axis[[axis.argmin(), axis.argmax()]] for field, axis in axes.items()})
-            except ValueError as error:
-                if args.strict or points == size:
-                    raise
-                skipped, first = skipped + 1, first or as_option(str(error))
-                progress.add(size)
-                continue
-            write(sink, {field: (chosen | flags)[field] for field in told}, given, axes, progress)
-            written += 1
-        if not written:
+            kept, why = possible(given, axes)
+            left_out = size - prod(map(len, kept.values()))
+            if left_out:
+                if args.strict or left_out == points:
+                    raise ValueError(why)
+                skipped, first = skipped + left_out, first or as_option(why)
+                progress.add(left_out)
+            if left_out < size:
+                write(sink, {field: (chosen | flags)[field] for field in told}, given, kept, progress)
+        if skipped == points:
             raise ValueError(f"none of {skipped:,} combinations can be; the first: {first}")
     if skipped:
-        note(f"{skipped:,} of {skipped + written:,} combinations are left out; the first: {first}")
+        note(f"{skipped:,} of {points:,} combinations are left out; the first: {first}")
 
 
-def check(given: Mapping[str, Any]) -> None:
-    """Refuse a combination that cannot be, by its smallest and largest requests: ValueError."""
-    budget = kv_budget(question(given).deployment)
-    if budget < 0:
-        lacking = f"each {given['accelerator'].name} lacks {fmt(-budget, 'B')}"
-        raise ValueError(f"{given['model'].name} does not fit: {lacking}")
+def possible(given: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The axes of the requests that can be under some options, and why the others cannot; some prompts, or all."""
+    prompts = axes["prompt"]
+    shortest, longest = prompts_of(given)
+    can = (shortest <= prompts) & (prompts <= longest)
+    one = given | {field: axis[0] for field, axis in axes.items()}
+    why = refusal(one | {"prompt": prompts[can.argmax()]})
+    if why:
+        can[:] = False
+    elif not can.all():
+        why = refusal(one | {"prompt": prompts[can.argmin()]})
+    return {**axes, "prompt": prompts[can]}, why
+
+
+def refusal(given: Mapping[str, Any]) -> str:
+    """Why a request under some options cannot be; nothing if it can."""
+    try:
+        budget = kv_budget(question(given).deployment)
+    except ValueError as error:
+        return str(error)
+    if budget >= 0:
+        return ""
+    return f"{given['model'].name} does not fit: each {given['accelerator'].name} lacks {fmt(-budget, 'B')}"
 
 
 def write(

@@ -187,12 +187,12 @@ WRONG = [
     ({"--data": "nope.toml"}, ["nope.toml: cannot be read"]),
     ({"--batch": "1:0"}, ["argument --batch: '1:0': '0' must be a whole number above 0"]),
     ({"--batch": "4,x"}, ["argument --batch: '4,x': 'x' must be a whole number above 0"]),
-    ({"--shared-prefix": "64", "--prompt": "63,128"}, ["argument --shared-prefix: 64 exceeds a prompt of 63 tokens"]),
+    ({"--shared-prefix": "64", "--prompt": "62,63"}, ["argument --shared-prefix: 64 exceeds a prompt of 62 tokens"]),
     ({"--output": "1:8"}, ["argument --output: 1 must be at least 2"]),
     ({"--tp": "3"}, ["perfmodel: argument --tp: 3 does not divide heads=32"]),
-    ({"--tp": "3,5"}, ["none of 2 combinations can be; the first: argument --tp: 3 does not divide"]),
+    ({"--tp": "3,5"}, ["none of 40,000 combinations can be; the first: argument --tp: 3 does not divide"]),
     ({"--model": "llama-2-70b"}, ["llama-2-70b does not fit: each h100-sxm lacks 67.4 GB"]),
-    ({"--batch": "1", "--chunk": "1", "--prompt": "1,10001"}, ["--chunk: 1 cuts 10001 prompt tokens"]),
+    ({"--batch": "1", "--chunk": "1", "--prompt": "10001"}, ["--chunk: 1 cuts 10001 prompt tokens"]),
     ({"--out": ""}, ["--out", "must not be empty"]),
     ({"--out": "rows.txt"}, ["--out", "rows.txt must end in .csv or .parquet"]),
     ({"--out": "no/rows.csv"}, ["--out", "cannot write to", "No such file or directory"]),
@@ -241,11 +241,61 @@ def test_what_cannot_be_is_left_out_and_counted(capsys):
     assert "does not fit" in refusal(words(grid | {"--tp": "1"}, "--strict"), capsys)
 
 
-def test_a_combination_is_judged_by_its_largest_request(capsys):
-    assert main(words(SMALL | {"--batch": "1", "--chunk": "1,256", "--prompt": "1,10001", "--output": "9"})) == 0
+def kept(capsys, grid, *columns):
+    """What two columns of the rows say, and what is told of those that are left out."""
+    assert main(words(SMALL | {"--batch": "1:2", "--output": "9:11"} | grid)) == 0
     out, err = capsys.readouterr()
-    assert [(row["chunk"], row["prompt"]) for row in read(out)] == [("256", "1"), ("256", "10001")]
-    assert "1 of 2 combinations are left out; the first: argument --chunk: 1 cuts 10001 prompt tokens" in err
+    found = [tuple(int(row[column]) for column in columns) for row in read(out)]
+    assert all(found.count(pair) == 6 for pair in found)  # batches and outputs
+    return list(dict.fromkeys(found)), err
+
+
+def test_requests_that_cannot_be_are_left_out_one_by_one(capsys):
+    """Prompts shorter than what they share, and those of more than 10,000 chunks; the others stay."""
+    found, err = kept(capsys, {"--shared-prefix": "32,100", "--prompt": "64,128"}, "shared_prefix", "prompt")
+    assert found == [(32, 64), (32, 128), (100, 128)]
+    assert err == (
+        "perfmodel: 6 of 24 combinations are left out; "
+        "the first: argument --shared-prefix: 100 exceeds a prompt of 64 tokens\n"
+    )
+    found, err = kept(capsys, {"--chunk": "1,512", "--prompt": "100,20000"}, "chunk", "prompt")
+    assert found == [(1, 100), (512, 100), (512, 20_000)]
+    assert "6 of 24 combinations are left out; the first: argument --chunk: 1 cuts 20000 prompt tokens" in err
+    both = {"--chunk": "1", "--shared-prefix": "100", "--prompt": "64,100,10000,20000", "--tp": "3,1"}
+    found, err = kept(capsys, both, "prompt", "tensor_parallel")
+    assert found == [(100, 1), (10_000, 1)]
+    assert "36 of 48 combinations are left out; the first: argument --tp: 3 does not divide" in err
+
+
+def test_strict_stops_at_one_request(capsys, tmp_path):
+    grid = SMALL | {"--shared-prefix": "64", "--prompt": "63:128", "--out": tmp_path / "rows.csv"}
+    assert "argument --shared-prefix: 64 exceeds a prompt of 63" in refusal(words(grid, "--strict"), capsys)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0.5, True), (-0.5, False)], ids=["just fits", "just does not"])
+def test_weights_fit_to_the_last_byte(capsys, tmp_path, more, fits):
+    """Llama-3.1-8B and the peak of a step of 8,192 tokens, 2 x 14,336 + 4 x 4,096 numbers each, of two bytes."""
+    needed = 2 * 8_030_261_248 + 8192 * 2 * (2 * 14_336 + 4 * 4096)
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f"""[accelerator.mine]
+link = "nvlink4"
+source = "mine"
+date = "2026"
+kind = "assumed"
+note = "a test"
+memory_capacity = {{ value = {needed + more}, unit = "B" }}
+memory_bandwidth = {{ value = 3, unit = "TB/s" }}
+bf16_flops = {{ value = 900, unit = "TFLOP/s" }}
+""",
+        encoding="utf-8",
+    )
+    grid = SMALL | {"--data": path, "--accelerator": "mine", "--memory-utilization": "1", "--batch": "1"}
+    if fits:
+        assert len(table(capsys, grid)) == 1000
+    else:
+        assert "does not fit: each mine lacks" in refusal(words(grid), capsys)
 
 
 def test_too_many_requests_are_rows_that_say_so(capsys):
