@@ -163,7 +163,7 @@ def possible(given: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[dict[st
     prompts = axes["prompt"]
     shortest, longest = prompts_of(given)
     can = (shortest <= prompts) & (prompts <= longest)
-    one = given | {field: axis[0] for field, axis in axes.items()}
+    one = {**given, **{field: axis[0] for field, axis in axes.items()}}
     why = refusal(one | {"prompt": prompts[can.argmax()]})
     if why:
         can[:] = False
