@@ -354,13 +354,23 @@ def test_crossovers_of_a_mixture_with_latent_attention():
 # Measurements
 
 
+def closed_loop(point):
+    return point["note"].startswith("closed loop")
+
+
 def predicted(point, **settings):
-    """Seconds of a measured point: a static batch, all prompts prefilled in one pass, then decoded together."""
+    """Seconds of a measured point: a static batch, all prompts prefilled in one pass, then decoded together.
+
+    In a closed loop each prompt is prefilled by itself, at the earliest as soon as it comes.
+    """
     accelerator, output = data.accelerator(point["accelerator"]), point["output"]
+    if point["precision"] == "FP8":  # of the cache, too, where that is not stated: the faster
+        settings |= {"weight_bytes": 1, "table_bytes": 2, "kv_bytes": 1, "compute": "fp8"}
     deployment = pm.Deployment(
         data.model(point["model"]), accelerator, tensor_parallel=point["tensor_parallel"], **settings
     )
-    ttft = pm.prefill_time(deployment, point["prompt"], prompts=point["batch"]).total
+    prompts = 1 if closed_loop(point) else point["batch"]
+    ttft = pm.prefill_time(deployment, point["prompt"], prompts=prompts).total
     tpot = pm.decode_time(deployment, point["batch"], point["prompt"] + output / 2).total
     return {"ttft": ttft, "tpot": tpot, "e2e": pm.end_to_end(ttft, tpot, output)}[point["quantity"]]
 
@@ -369,9 +379,11 @@ def predicted(point, **settings):
 def test_measurements_lie_above_the_roofline(group):
     """A faster point would mean a wrong unit, shape or peak. The slowest of 2023 take five times the ideal.
 
+    In a closed loop prefills come between a request's steps, and a prompt may wait for others: there is no such bound.
     The constants fitted elsewhere close part of the gap on every point, and overshoot none.
     """
     for point in data.measurements(group):
         ideal = predicted(point)
         served = predicted(point, link=data.accelerator(point["accelerator"]).link, constants=data.constants())
-        assert 0.2 * point["value"] < ideal < served < point["value"], point
+        assert ideal < served < point["value"], point
+        assert closed_loop(point) or ideal > 0.2 * point["value"], point
