@@ -101,6 +101,11 @@ def network_biases(model: Model, inner: Value) -> Value:
     return outputs if model.ffn_bias else 0
 
 
+def network_parameters(model: Model, inner: Value) -> Value:
+    """Weights and biases of one feed-forward network."""
+    return network_weights(model, inner) + network_biases(model, inner)
+
+
 def expert_weights(model: Model) -> Value:
     """Weights of one expert's matrices (of the feed-forward network, in a dense model)."""
     return network_weights(model, model.ffn_size)
@@ -108,7 +113,7 @@ def expert_weights(model: Model) -> Value:
 
 def routed_parameters(model: Model, experts: Value) -> Value:
     """Parameters, biases included, of `experts` routed experts in each layer that has them."""
-    return moe_layers(model) * experts * (expert_weights(model) + network_biases(model, model.ffn_size))
+    return moe_layers(model) * experts * network_parameters(model, model.ffn_size)
 
 
 @computed("N", "1")

@@ -1,8 +1,14 @@
 """Bytes of the KV cache, and what fits beside the weights."""
 
-from perfmodel._ops import Value, ceil, floor, maximum, minimum, real
+from perfmodel._ops import Value, ceil, floor, maximum, minimum, real, where
 from perfmodel.attention import attended
-from perfmodel.counts import parameters, routed_parameters
+from perfmodel.counts import (
+    linear_parameters,
+    moe_layers,
+    network_parameters,
+    parameters,
+    routed_parameters,
+)
 from perfmodel.deployment import Deployment
 from perfmodel.quantity import check_value, computed
 
@@ -62,7 +68,7 @@ def kv_share(deployment: Deployment) -> Value:
 
 
 def stage_share(deployment: Deployment) -> Value:
-    """Part of the layers that the largest pipeline stage holds."""
+    """Part of the layers that the pipeline stage with most of them holds."""
     layers = deployment.model.layers
     return ceil(layers / deployment.pipeline_parallel) / layers
 
@@ -75,16 +81,47 @@ def kv_bytes_per_token_per_gpu(deployment: Deployment) -> Value:
 def weight_bytes_per_gpu(deployment: Deployment) -> Value:
     """Bytes of weights that one accelerator holds, on the largest pipeline stage.
 
-    Embedding and LM head are shared among t; with two stages or more each counts on a stage of its own. Engines
+    Embedding and LM head are shared among t; the first pipeline stage has the one and the last the other. Engines
     copy a few small matrices to each of the t (key and value beyond H_kv, down projections of MLA): not counted.
     """
-    d, p = deployment, parameters(deployment.model)
-    routed = routed_parameters(d.model, d.model.experts)
-    tables = p.embedding + p.lm_head
-    rest = (p.total - routed - tables) * d.weight_bytes / d.tensor_parallel
-    experts = routed * d.bytes_of_experts / d.expert_shards
-    table = (tables if d.pipeline_parallel == 1 else maximum(p.embedding, p.lm_head)) * d.bytes_of_tables
-    return (rest + experts) * stage_share(d) + table / d.tensor_parallel
+    return maximum(*(_stage_bytes(deployment, *stage) for stage in _stages(deployment)))
+
+
+def _stages(deployment: Deployment) -> list[tuple[Value, Value, Value]]:
+    """Layers of the pipeline stages that may be the largest, those of them with experts, and weights of tables.
+
+    As vLLM splits a model: p stages of L / p layers, of which the last ones but the very last take one more if p does
+    not divide L. The largest is the first, with the embedding, the last, with the LM head, or the last but one: a
+    layer without experts, all of which come first, is taken to be no heavier than one with them.
+    """
+    m, stages = deployment.model, deployment.pipeline_parallel
+    count, mixed, head = parameters(m), moe_layers(m), m.vocab_size * m.hidden_size
+    if stages == 1:
+        return [(m.layers, mixed, count.embedding + count.lm_head)]
+    few, many, first = floor(m.layers / stages), ceil(m.layers / stages), floor((m.layers + 1) / stages)
+    return [
+        (layers, minimum(maximum(mixed - after, 0), layers), tables)
+        for layers, after, tables in ((first, m.layers - first, count.embedding), (many, few, 0), (few, 0, head))
+    ]
+
+
+def moe_layers_of_stage(deployment: Deployment) -> Value:
+    """Layers with experts on the pipeline stage with most bytes of weights."""
+    largest, found = weight_bytes_per_gpu(deployment), 0
+    for stage in _stages(deployment):
+        found = where(_stage_bytes(deployment, *stage) >= largest, stage[1], found)
+    return found
+
+
+def _stage_bytes(deployment: Deployment, layers: Value, mixed: Value, tables: Value) -> Value:
+    """Bytes of weights of a pipeline stage on one accelerator: an even share, but for its layers with experts."""
+    d, m = deployment, deployment.model
+    fewer = moe_layers(m) * layers / m.layers - mixed  # layers with experts than an even share has
+    rest = (linear_parameters(m) - routed_parameters(m, m.experts)) * layers / m.layers
+    router = (m.hidden_size + (1 if m.router_bias else 0)) * m.experts
+    rest = rest + fewer * (network_parameters(m, m.dense_ffn_size) - network_parameters(m, m.shared_ffn_size) - router)
+    experts = mixed * m.experts * network_parameters(m, m.ffn_size) * d.bytes_of_experts / d.expert_shards
+    return (rest * d.weight_bytes + tables * d.bytes_of_tables) / d.tensor_parallel + experts
 
 
 def peak_activation_bytes(deployment: Deployment, step_tokens: Value = STEP_TOKENS) -> Value:
@@ -104,7 +141,8 @@ def peak_activation_bytes(deployment: Deployment, step_tokens: Value = STEP_TOKE
 def kv_budget(deployment: Deployment, step_tokens: Value = STEP_TOKENS) -> Value:
     """Bytes that one accelerator has for the KV cache; below 0 it lacks so many.
 
-    Following vLLM: the memory that the engine may use, less weights, less the peak of the activations.
+    Following vLLM: the memory that the engine may use, less weights, less the peak of the activations. The pipeline
+    stage with most weights is taken to be the one with most of the cache as well, as it is within a layer or two.
     """
     usable = deployment.accelerator.memory_capacity * deployment.memory_utilization
     return usable - weight_bytes_per_gpu(deployment) - peak_activation_bytes(deployment, step_tokens)

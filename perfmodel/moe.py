@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from perfmodel._ops import Value, is_symbolic, maximum, real, sqrt
-from perfmodel.counts import parameters, routed_parameters, touched_experts
+from perfmodel.counts import network_parameters, network_weights, routed_parameters, touched_experts
 from perfmodel.deployment import Deployment
-from perfmodel.kvcache import kv_bytes_per_token_per_gpu, stage_share, weight_bytes_per_gpu
+from perfmodel.kvcache import kv_bytes_per_token_per_gpu, moe_layers_of_stage, weight_bytes_per_gpu
 from perfmodel.model import Model
 from perfmodel.quantity import check_value
 
@@ -239,9 +239,9 @@ def rank_memory(
     """
     check_value("rank_memory", "cached_tokens", cached_tokens, minimum=0)
     check_value("rank_memory", "redundant", redundant, minimum=0)
-    d, m = deployment, deployment.model
-    routed = routed_parameters(m, m.experts) * d.bytes_of_experts / d.expert_shards * stage_share(d)
-    shared = parameters(m).shared_experts * d.weight_bytes / d.tensor_parallel * stage_share(d)
+    d, m, mixed = deployment, deployment.model, moe_layers_of_stage(deployment)
+    routed = mixed * m.experts * network_parameters(m, m.ffn_size) * d.bytes_of_experts / d.expert_shards
+    shared = mixed * network_weights(m, m.shared_ffn_size) * d.weight_bytes / d.tensor_parallel
     return RankMemory(
         experts=routed * (m.experts + real(redundant)) / m.experts,
         shared_experts=shared * (d.tensor_parallel if shared_copied else 1),

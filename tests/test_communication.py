@@ -209,9 +209,35 @@ def test_a_stage_holds_its_layers():
     deep = replace(whole, pipeline_parallel=4)
     count, table = pm.parameters(whole.model), 128256 * 16384
     layer = (count.total - 2 * table) / 126  # the last norm goes to the layers: 16,384 of 405e9
-    assert pm.weight_bytes_per_gpu(deep) == pytest.approx((32 * layer + table) * 2 / 8)
+    assert pm.weight_bytes_per_gpu(deep) == pytest.approx(32 * layer * 2 / 8)  # without a table: they lie on 31 layers
+    assert pm.weight_bytes_per_gpu(replace(whole, pipeline_parallel=6)) == pytest.approx((21 * layer + table) * 2 / 8)
     assert pm.weight_bytes_per_gpu(whole) == pytest.approx(count.total * 2 / 8)
     assert pm.kv_bytes_per_token_per_gpu(deep) == 32 * 2 * 8 * 128 * 2 / 8
+
+
+def split(layers, stages):
+    """Layers of each stage as vLLM has them: what is left over goes to the last stages but the very last."""
+    sizes = [layers // stages] * stages
+    for stage in range(2, layers % stages + 2):
+        sizes[-stage] += 1
+    return sizes
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 5, 7, 8, 16, 30, 31, 58, 60, 61])
+def test_the_largest_stage_of_deepseek_layer_by_layer(stages):
+    """Experts are 257 of 3 x 7,168 x 2,048 and a router with a bias; a layer without has 3 x 7,168 x 18,432 instead."""
+    attention = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
+    every = attention + 2 * 7168 + 1536 + 512 + 7168 / 61  # and its part of the norm behind the last layer
+    experts, dense = 257 * 3 * 7168 * 2048 + 256 * (7168 + 1), 3 * 7168 * 18432
+    deep = examples.served(LATENT, tensor_parallel=8, pipeline_parallel=stages, weight_bytes=1)
+    found, layer = [], 0
+    for place, size in enumerate(split(61, stages)):
+        mixed = sum(number >= 3 for number in range(layer, layer + size))
+        layer += size
+        table = 129280 * 7168 * (place in (0, stages - 1))
+        found.append((size * every + mixed * experts + (size - mixed) * dense + table) / 8)
+    assert layer == 61
+    assert pm.weight_bytes_per_gpu(deep) == pytest.approx(max(found), rel=1e-12)
 
 
 # Sequences
