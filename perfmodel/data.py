@@ -142,7 +142,8 @@ def load(path: str | PathLike[str]) -> Catalogue:
 
     The file has one table an entry, `[model.NAME]`, `[accelerator.NAME]`, `[link.NAME]` or `[constants.NAME]`, in the
     form of the shipped files: fields of the class; a value with a unit as `{ value = 3.35, unit = "TB/s" }`; source,
-    date and kind (and, if you like, url and note) above the values or beside one. An accelerator names its link.
+    date and kind (and, if you like, url and note) above the values or beside one. An accelerator names its link;
+    one that has none is for deployments of one accelerator.
 
     Raises
     ------

@@ -77,7 +77,7 @@ def read_deployment(given: Mapping[str, Any]) -> Deployment:
     if given["experts"] and model.experts == 1:
         raise ValueError(f"argument --experts: {model.name} has none")
     weight_bytes, arithmetic = WEIGHTS[given["weights"]]
-    return Deployment(
+    deployment = Deployment(
         model,
         accelerator,
         link=given["link"] or (None if ideal else accelerator.link),
@@ -90,6 +90,9 @@ def read_deployment(given: Mapping[str, Any]) -> Deployment:
         constants=IDEAL if ideal else given["constants"],
         **{field: given[field] for field in FIELDS},
     )
+    if deployment.link is None and deployment.accelerators > 1 and not ideal:  # messages would be free, unseen
+        raise ValueError(f"argument --link: needed for {deployment.accelerators} x {accelerator.name}, which names none")
+    return deployment
 
 
 def prompts_of(given: Mapping[str, Any]) -> tuple[float, float]:

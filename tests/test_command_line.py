@@ -293,6 +293,20 @@ def test_one_s_own_data(capsys, tmp_path):
     assert "mine.toml: is not TOML" in refusal(arguments(given), capsys)
 
 
+def test_messages_are_free_on_the_ideal_machine_alone(capsys, tmp_path):
+    """An accelerator that names no link serves alone, or over one that is named beside it."""
+    path = tmp_path / "mine.toml"
+    path.write_text(test_load.FILE.replace('link = "wire"\n', ""), encoding="utf-8")
+    given = {"--data": path, "--model": "llama-3.1-8b", "--accelerator": "box", "--tp": "1", "--batch": "1"}
+    assert data.load(path).accelerator("box").link is None
+    assert answers(capsys, given)["ttft_s"] > 0
+    for degree in ("--tp", "--pp", "--dp"):
+        line = refusal(arguments(given | {degree: "2"}), capsys)
+        assert "argument --link: needed for 2 x box, which names none" in line
+        assert answers(capsys, given | {degree: "2", "--link": "wire"})["ttft_s"] > 0
+        assert answers(capsys, given | {degree: "2"}, "--ideal")["ttft_s"] > 0
+
+
 def test_what_does_not_fit_lacks_so_many_bytes(capsys):
     """BF16 weights on one H100: 137.95 GB and the peak of a step's activations, of 72 GB usable."""
     found = answers(capsys, {"--tp": "1"})
