@@ -142,7 +142,7 @@ def check_fields(instance: Any) -> None:
         value = getattr(instance, item.name)
         if "symbol" in item.metadata:
             check_value(owner, item.name, value, **rules)
-        if isinstance(value, list | tuple | np.ndarray) and np.ndim(value):
+        if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) and np.asarray(value).dtype.kind in "iuf":
             raise ValueError(f"{owner}: {item.name}={shown(value)} must be one number; arrays go into the functions")
         if own(value) is not value:
             object.__setattr__(instance, item.name, own(value))

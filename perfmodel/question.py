@@ -91,7 +91,8 @@ def read_deployment(given: Mapping[str, Any]) -> Deployment:
         **{field: given[field] for field in FIELDS},
     )
     if deployment.link is None and deployment.accelerators > 1 and not ideal:  # messages would be free, unseen
-        raise ValueError(f"argument --link: needed for {deployment.accelerators} x {accelerator.name}, which names none")
+        machine = f"{deployment.accelerators} x {accelerator.name}"
+        raise ValueError(f"argument --link: needed for {machine}, which names none")
     return deployment
 
 
