@@ -4,6 +4,7 @@ Functions take floats, NumPy arrays or SymPy symbols, in SI base units (byte, se
 A multiply-add is 2 FLOPs; rates are dense. Importing this package imports NumPy alone.
 """
 
+from perfmodel import _interrupt as _interrupt  # before NumPy
 from perfmodel.batching import (
     chunked_prefill_time,
     mixed_time,

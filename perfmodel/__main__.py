@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from perfmodel import data
+from perfmodel._interrupt import hand_over
 from perfmodel._ops import Value
 from perfmodel.format import fmt
 from perfmodel.options import DEFAULTS, add_options, as_option, refuse_contradictions
@@ -212,6 +213,7 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point. Bad input is one line on stderr and exit status 2."""
     words = sys.argv[1:] if argv is None else argv
     try:
+        hand_over()
         for option, times in Counter(word.partition("=")[0] for word in words if word.startswith("--")).items():
             if times > 1:
                 fail(f"argument {option}: given {times} times")

@@ -745,6 +745,43 @@ sys.exit(command_line.main(sys.argv[1:]))
 """
 
 
+SLOW = """
+import os, signal, time
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
+"""
+COMMAND = Path(sys.executable).with_name("perfmodel")
+
+
+def interruptible():
+    """A suite in the background hands down that Ctrl-C is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("program", [("-m", "perfmodel"), ("-mperfmodel",), (COMMAND,)], ids=str)
+def test_an_interrupt_while_numpy_is_imported(tmp_path, program):
+    (tmp_path / "numpy.py").write_text(SLOW, encoding="utf-8")
+    program = tuple(map(str, program))
+    run = process(arguments({}), program=program, environment={"PYTHONPATH": tmp_path}, preexec_fn=interruptible)
+    assert run.communicate(timeout=30) == (b"", b"")
+    assert run.returncode == 128 + signal.SIGINT
+
+
+def test_an_interrupt_of_a_program_that_uses_the_package(tmp_path):
+    """It is none of ours, nor is one that is ignored, as under nohup or in the background."""
+    code = "import signal, perfmodel; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    run = process(["perfmodel"], program=("-c", code), preexec_fn=interruptible)
+    assert run.communicate(timeout=30) == (b"True\n", b"")
+    (tmp_path / "numpy.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT); exit(7)", "utf8")
+    ignored = process(
+        arguments({}),
+        environment={"PYTHONPATH": tmp_path},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert ignored.communicate(timeout=30) == (b"", b"")
+    assert ignored.returncode == 7
+
+
 def test_an_interrupt_ends_it_quietly():
     """Ctrl-C in the middle of the work."""
     run = process(arguments({}), program=("-c", INTERRUPTED))

@@ -12,7 +12,7 @@ import perfmodel as pm
 PACKAGE = Path(pm.__file__).parent
 # What reads and writes; the rest are formulas and what they are about.
 PLUMBING = {"__init__", "__main__", "_entry", "data", "format", "hf", "hf_architectures", "hf_schema", "letters"}
-PLUMBING |= {"options", "question", "rows", "sweep", "terminal"}
+PLUMBING |= {"_interrupt", "options", "question", "rows", "sweep", "terminal"}
 CORE = sorted({path.stem for path in PACKAGE.glob("*.py")} - PLUMBING)
 TEXT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
