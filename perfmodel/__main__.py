@@ -17,6 +17,7 @@ from perfmodel._interrupt import hand_over
 from perfmodel._ops import Value
 from perfmodel.format import fmt
 from perfmodel.options import DEFAULTS, add_options, as_option, refuse_contradictions
+from perfmodel.prefix_cache import hit_tokens
 from perfmodel.question import Question, answer, finders, is_config, is_quantized, question
 from perfmodel.terminal import fail, one_line, show, stoppable
 
@@ -81,6 +82,14 @@ class Parser(argparse.ArgumentParser):
         show(self.format_help().rstrip())
 
 
+class Version(argparse.Action):
+    """As argparse's own, which does not see that nothing could be printed."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
+        show(_version())
+        parser.exit()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `estimate`."""
     add_options(parser)
@@ -133,7 +142,7 @@ def _question_rows(given: Mapping[str, Any], asked: Question, answers: Mapping[s
     if engine.chunk:
         serving += f" in chunks of {engine.chunk:,}"
     if engine.shared_prefix:
-        serving += f", {engine.shared_prefix:,.0f} tokens of a prompt cached"
+        serving += f", {hit_tokens(w.prompt, engine.shared_prefix):,.0f} tokens of a prompt cached, in whole blocks"
     if engine.draft_tokens:
         serving += f", {engine.draft_tokens} tokens drafted at {fmt(float(engine.draft_cost), digits=2)} of a step each"
     losses = f"with the efficiencies and overheads called {given['constants']}"
@@ -199,7 +208,7 @@ def _version() -> str:
 def parser() -> Parser:
     """The parser of all commands."""
     top = Parser(prog="perfmodel", description="How fast a large language model can be served.", epilog=STATUSES)
-    top.add_argument("--version", action="version", version=_version())
+    top.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
     commands = top.add_subparsers(dest="command", required=True, metavar="command")
     for name, module in COMMANDS.items():
         here = import_module(module)

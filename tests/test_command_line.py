@@ -347,7 +347,9 @@ def test_a_quantised_config_gets_a_note(capsys):
         ),
         ({"--tp": "16", "--cp": "2", "--dcp": "2"}, (), ["32 x h100-sxm, TP 16, CP 2, DCP 2, nvlink4"]),
         ({"--tp": "4"}, ("--ideal",), ["4 x h100-sxm, TP 4, messages free", "prefill apart"]),
-        ({"--chunk": "256", "--shared-prefix": "100"}, (), ["prefill fused in chunks of 256, 100 tokens of a prompt"]),
+        ({"--chunk": "256", "--shared-prefix": "100"}, (), ["prefill fused in chunks of 256, 96 tokens of a prompt"]),
+        ({"--shared-prefix": "15"}, (), ["exclusive, 0 tokens of a prompt cached, in whole blocks"]),
+        ({"--shared-prefix": "1024"}, (), ["exclusive, 1,008 tokens of a prompt cached"]),  # the last one is computed
         (DRAFTED, (), ["4 tokens drafted at 0.10 of a step each"]),
         ({"--ttft-limit": "70"}, (), ["limits          not met; ttft is used up most"]),
         ({"--tpot-limit": "40"}, (), ["limits          met; tpot is used up most"]),
@@ -685,7 +687,7 @@ def test_a_stream_without_an_encoding():
     assert "\u202f" in stream.getvalue()
 
 
-PRINTING = [arguments({}), arguments({}, "--json"), ["--help"], ["estimate", "--help"]]
+PRINTING = [arguments({}), arguments({}, "--json"), ["--help"], ["estimate", "--help"], ["--version"]]
 
 
 @pytest.mark.parametrize("given", PRINTING, ids=lambda given: " ".join(given[:2]))
@@ -712,8 +714,9 @@ def test_a_full_disk(given):
     assert err == b"perfmodel: cannot write to stdout: No space left on device\n"
 
 
-def test_stdout_that_is_closed():
-    run = process(arguments({}), shell='exec "$@" >&-')
+@pytest.mark.parametrize("given", PRINTING, ids=lambda given: " ".join(given[:2]))
+def test_stdout_that_is_closed(given):
+    run = process(given, shell='exec "$@" >&-')
     assert run.communicate(timeout=60) == (b"", b"perfmodel: cannot write to stdout: it is closed\n")
     assert run.returncode == 1
 
