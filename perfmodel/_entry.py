@@ -12,7 +12,7 @@ from typing import Any
 from perfmodel.deployment import Constants
 from perfmodel.hardware import Accelerator, Link
 from perfmodel.model import Indexer, Latent, Model, Window
-from perfmodel.quantity import shown
+from perfmodel.quantity import REACH, shown, within_reach
 
 CLASSES: dict[str, Any] = {"model": Model, "accelerator": Accelerator, "link": Link, "constants": Constants}
 NESTED: dict[str, Any] = {"latent": Latent, "indexer": Indexer, "window": Window}
@@ -97,12 +97,15 @@ def _fields(kind: str, entry: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(_unknown(place, known))
         try:
             _check_about(item)
-            if part:
-                given[field][part] = item["value"]
-            else:
-                given[field] = _value(known[field], item)
+            value = item["value"] if part else _value(known[field], item)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
+        if isinstance(value, int | float) and not within_reach(value):
+            raise ValueError(f"{place}={shown(value)} {REACH}")
+        if part:
+            given[field][part] = value
+        else:
+            given[field] = value
     for field in given.keys() & NESTED.keys():
         if isinstance(given[field], dict):
             try:

@@ -4,6 +4,7 @@ The files in `perfmodel/data/` keep the number and the unit that the source prin
 at the first use, not at import. `load` reads a file of your own in the same form.
 """
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
@@ -163,6 +164,14 @@ def load(path: str | PathLike[str]) -> Catalogue:
     return catalogue
 
 
+def _too_long(raw: bytes) -> str:
+    """The line with a number that Python does not read: its own words name neither."""
+    for number, line in enumerate(raw.decode(errors="replace").splitlines(), start=1):
+        if re.search(r"[0-9_]{4300}", line):
+            return f"line {number}: {shown(line[:60])}... holds a number of more than 4,300 digits"
+    return ""
+
+
 def _tables(path: Path) -> dict[str, dict[str, Any]]:
     """The entries of a user's file by kind and name, still unchecked inside."""
     with path.open("rb") as file:
@@ -172,7 +181,8 @@ def _tables(path: Path) -> dict[str, dict[str, Any]]:
     try:
         own = tomllib.loads(raw.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not TOML: {error}") from None
+        why = _too_long(raw) if "digits" in str(error) else ""
+        raise ValueError(why or f"is not TOML: {error}") from None
     if not any(own.values()):
         raise ValueError(f"holds no entry; write [KIND.NAME], where KIND is one of {', '.join(CLASSES)}")
     for kind, entries in own.items():

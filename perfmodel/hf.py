@@ -7,6 +7,7 @@ plausible number that is wrong.
 
 import json
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from perfmodel.model import Model
 from perfmodel.quantity import shown
 
 LARGEST_FILE = 10_000_000  # bytes; a config.json has some thousand
+DIGITS = 400  # of a whole number: no float has more
 
 # Spellings of one size: if two are given they must agree.
 SPELLINGS = (
@@ -96,7 +98,7 @@ def _load(path: Path) -> Any:
     if len(content) > LARGEST_FILE:
         raise ValueError(f"has more than {LARGEST_FILE} bytes: it is not a config.json")
     try:
-        return json.loads(content, object_pairs_hook=_object, parse_constant=_constant)
+        return json.loads(content, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer)
     except RecursionError:
         raise ValueError("is nested too deeply: it is not a config.json") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -109,8 +111,15 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     for key, value in pairs:
         if key in found:
             raise ValueError(f"holds the key {shown(key)} twice")
+        if isinstance(value, Decimal):
+            raise ValueError(f"{key}={str(value)[:20]}... must have at most {DIGITS} digits")
         found[key] = value
     return found
+
+
+def _integer(digits: str) -> int | Decimal:
+    """A whole number; one that Python would not read is marked for `_object`, which knows its key."""
+    return int(digits) if len(digits) <= DIGITS else Decimal(digits)
 
 
 def _constant(name: str) -> NoReturn:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel import data
-from perfmodel.quantity import shown
+from perfmodel.quantity import REACH, shown, within_reach
 from perfmodel.quantization import FORMATS
 from perfmodel.served import PREFILLS
 
@@ -40,6 +40,8 @@ def number(text: str) -> float:
     """A number with or without point and exponent; its range is checked where it is used."""
     if not re.fullmatch(r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
         raise argparse.ArgumentTypeError(f"{shown(text)} must be a number such as 0.9, and not negative")
+    if not within_reach(float(text)):
+        raise argparse.ArgumentTypeError(f"{shown(text)} {REACH}")
     return float(text)
 
 

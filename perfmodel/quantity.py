@@ -121,9 +121,21 @@ def check_value(
         refuse("must be a whole number")
 
 
+def within_reach(value: float) -> bool:
+    """Whether a number that people wrote is 0, or of a size at which products of several do not overflow."""
+    return not (0 < abs(value) < 1e-30 or 1e30 < abs(value) < np.inf)
+
+
+REACH = "must be 0, or from 1e-30 to 1e30"
+
+
 def shown(value: Any) -> str:
     """A value as an error message quotes it: in one line, and not the whole of a long one."""
-    text = " ".join(repr(value).split())
+    value = value.item() if isinstance(value, np.number) else value
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        text = f"<{type(value).__name__} with thousands of digits>"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -151,11 +151,16 @@ def run(args: argparse.Namespace) -> None:
                 skipped, first = skipped + left_out, first or as_option(why)
                 progress.add(left_out)
             if left_out < size:
-                write(sink, {field: (chosen | flags)[field] for field in told}, given, kept, progress)
+                write(sink, {field: readable((chosen | flags)[field]) for field in told}, given, kept, progress)
         if skipped == points:
             raise ValueError(f"none of {skipped:,} combinations can be; the first: {first}")
     if skipped:
         note(f"{skipped:,} of {points:,} combinations are left out; the first: {first}")
+
+
+def readable(value: Value) -> Value:
+    """A value as UTF-8 can hold it: a path may have bytes that are none, which Python passes on as surrogates."""
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 def possible(given: Mapping[str, Any], axes: Mapping[str, Any]) -> tuple[dict[str, Any], str]:

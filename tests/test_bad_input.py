@@ -290,6 +290,13 @@ def test_narrow_numbers_do_not_overflow(kind):
     assert pm.end_to_end(kind(100), kind(100), kind(101)) == pytest.approx(10_100)
 
 
+def test_a_number_that_python_cannot_write():
+    refused(
+        lambda: pm.Workload(10**5000, 2, 1), "Workload: prompt=<int with thousands of digits> ", "must be at least 1"
+    )
+    refused(lambda: pm.Workload(8, np.int64(1), 1), "Workload: output=1 must be at least 2")  # not np.int64(1)
+
+
 def test_fields_hold_one_number_each():
     refused(lambda: replace(examples.served(), kv_bytes=np.array([1, 2])), "kv_bytes=", "must be one number")
 

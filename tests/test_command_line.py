@@ -447,6 +447,13 @@ REFUSALS = [
     ({"--power": "0"}, ["argument --power: 0.0 must be above 0"]),
     ({"--accelerator": "a100-80gb", "--weights": "fp8"}, ["compute='fp8'", "a100-80gb has no such arithmetic"]),
     ({"--prompt": ABSENT}, ["required", "--prompt"]),
+    (DRAFTED | {"--draft-cost": "1e308"}, ["argument --draft-cost: '1e308' must be 0, or from 1e-30 to 1e30"]),
+    (DRAFTED | {"--draft-cost": "1e400"}, ["argument --draft-cost: inf must be at least 0 and finite"]),
+    ({"--tpot-limit": "1e-310"}, ["argument --tpot-limit: '1e-310' must be 0, or from 1e-30 to 1e30"]),
+    ({"--ttft-limit": "1" + 5000 * "0"}, ["argument --ttft-limit: inf must be above 0 and finite"]),
+    ({"--price": "1e308"}, ["argument --price: '1e308' must be 0, or from 1e-30 to 1e30"]),
+    ({"--power": "1e-40"}, ["argument --power: '1e-40' must be 0, or from 1e-30 to 1e30"]),
+    ({"--memory-utilization": "." + 400 * "0" + "1"}, ["--memory-utilization: 0.0 must be above 0"]),
     ({"--mod": "llama-2-70b"}, ["unrecognized", "--mod"]),
     ({"--a\nb\x1b[31m": "1"}, ["unrecognized", "--a b\\x1b[31m"]),
 ]
@@ -494,10 +501,15 @@ def test_counts_and_numbers_that_are_plain():
     assert options.number("1.") == pytest.approx(1)
 
 
+EXTREMES = {"--draft-cost": "1e30", "--ttft-limit": "1e-30", "--tpot-limit": "1e-30", "--price": "1e30"}
+EXTREMES |= {"--power": "1e30", "--speculate": "9" * 15, "--acceptance": "1"}
+
+
+@pytest.mark.parametrize("more", [{}, EXTREMES, EXTREMES | {"--price": "1e-30", "--power": "1e-30"}], ids=str)
 @pytest.mark.parametrize("flags", [(), ("--json",)], ids=str)
-def test_the_largest_counts_do_not_overflow(capsys, flags):
+def test_the_largest_counts_do_not_overflow(capsys, flags, more):
     largest = "9" * 15
-    changes = dict.fromkeys(("--dp", "--prompt", "--output", "--batch"), largest)
+    changes = dict.fromkeys(("--dp", "--prompt", "--output", "--batch"), largest) | more
     assert main(arguments(changes, *flags)) == 0
     out, err = capsys.readouterr()
     assert err == ""

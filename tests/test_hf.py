@@ -359,7 +359,11 @@ BROKEN = {
     "twice.json": (json.dumps(LLAMA)[:-1].encode() + b', "hidden_size": 64}', "holds the key 'hidden_size' twice"),
     "within.json": (b'{"rope_scaling": {"factor": 1, "factor": 8}}', "holds the key 'factor' twice"),
     "long.json": (json.dumps(LLAMA).encode() + b" " * 10_000_000, "has more than 10000000 bytes"),
-    "digits.json": (b'{"hidden_size": ' + b"9" * 5000 + b"}", "digits"),
+    "digits.json": (
+        b'{"rope": {"theta": ' + b"-" + b"9" * 5000 + b"}}",
+        "theta=-9999999999999999999... must have at most 400 digits",
+    ),
+    "fewer.json": (json.dumps(LLAMA | {"hidden_size": 10**399}).encode(), "hidden_size=1000"),
 }
 
 

@@ -244,6 +244,20 @@ REFUSED = {
     "negative": ("layers = 4", "layers = -4", ["model 'tiny': layers=-4 must be above 0"]),
     "nan": ("layers = 4", "layers = nan", ["model 'tiny': layers=nan must be above 0 and finite"]),
     "huge": ("layers = 4", f"layers = 1{400 * '0'}", ["model 'tiny': layers=1000"]),
+    "of 5,000 digits": (
+        "layers = 4",
+        f"layers = {5000 * '4'}",
+        ["line 3: 'layers = 444", "holds a number of more than 4,300 digits"],
+    ),
+    "a value of 5,000 digits": ("value = 24,", f"value = {5000 * '2'},", ["'memory_capacity = { value = 222"]),
+    "of 20,000 bits": (
+        "layers = 4",
+        f"layers = 0x{5000 * 'f'}",
+        ["model 'tiny': layers=<int with thousands of digits> must be 0, or from 1e-30 to 1e30"],
+    ),
+    "out of reach": ("value = 24,", "value = 1e40,", ["accelerator 'box': memory_capacity=1e+49 must be 0, or from"]),
+    "out of reach below": ("flops_efficiency = 0.5", "flops_efficiency = 1e-300", ["'mine': flops_efficiency=1e-300 "]),
+    "nested out of reach": ("kv_rank = 128", f"kv_rank = 1{99 * '0'}", ["model 'sparse': latent.kv_rank=1000"]),
     "list": ("layers = 4", "layers = [4, 4]", ["model 'tiny': layers=[4, 4] must be"]),
     "table for a number": (
         "layers = 4",

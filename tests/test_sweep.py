@@ -214,7 +214,7 @@ def test_a_bad_grid(capsys, tmp_path, monkeypatch, changes, said):
 def test_numbers_that_overflow(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     drafted = {"--speculate": "999999", "--acceptance": "0", "--draft-cost": "1e300", "--output": "1000000000"}
-    assert "overflow" in refusal(words(SMALL | drafted | {"--out": "rows.csv"}), capsys)
+    assert "argument --draft-cost: '1e300' must be" in refusal(words(SMALL | drafted | {"--out": "rows.csv"}), capsys)
     infinite = {"tpot_s": np.array([1.0, np.inf]).reshape(2, 1, 1)}
     monkeypatch.setattr(sweep, "answer", lambda asked, real=sweep.answer: real(asked) | infinite)
     assert "tpot_s is not finite" in refusal(words(SMALL | {"--batch": "1,2", "--out": "rows.csv"}), capsys)
@@ -431,6 +431,20 @@ def test_texts_that_csv_must_quote(capsys, tmp_path):
     main(words(SMALL | {"--model": path, "--batch": "1", "--prompt": "9", "--output": "9"}))
     (row,) = csv.DictReader(capsys.readouterr().out.splitlines(keepends=True))
     assert row["model"] == str(path)
+
+
+@pytest.mark.parametrize("out", [None, "rows.csv", "rows.parquet"])
+def test_a_path_that_is_not_utf_8(capsys, tmp_path, out):
+    """The row has the byte written out, as the messages have it."""
+    path = tmp_path / "a\udcff.json"
+    path.write_text((CONFIGS / "meta-llama--Meta-Llama-3.1-8B.json").read_text("utf8"))
+    to = [] if out is None else [f"--out={tmp_path / out}"]
+    main([*words(SMALL | {"--model": path, "--batch": "1", "--prompt": "9", "--output": "9"}), *to])
+    if out == "rows.parquet":
+        (row,) = parquet.read_table(tmp_path / out).to_pylist()
+    else:
+        (row,) = read(capsys.readouterr().out if out is None else (tmp_path / out).read_text("utf8"))
+    assert row["model"] == str(path).replace("\udcff", r"\udcff")
 
 
 def failing(error, after):
