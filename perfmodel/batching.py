@@ -8,7 +8,7 @@ from perfmodel._ops import Value, ceil, is_symbolic, maximum, minimum, real, whe
 from perfmodel.communication import expert_parallel_time, pipeline_time, tensor_parallel_time
 from perfmodel.counts import Parts
 from perfmodel.deployment import Deployment
-from perfmodel.quantity import argument, check_value, computed
+from perfmodel.quantity import argument, check_value, check_values, computed
 from perfmodel.roofline import StepTime, decode_time, prefill_time
 
 argument("chunk", "C", "token", "prompt tokens that one step works on")
@@ -30,7 +30,9 @@ def prefill_interference(batch: Value, output: Value, prefill: Value) -> Value:
     prefill : float, array or symbol
         Seconds of one prefill; of one stage's part of it under pipeline parallelism, T_prefill / p.
     """
+    check_value("prefill_interference", "batch", batch, minimum=1)
     check_value("prefill_interference", "output", output, minimum=2)
+    check_value("prefill_interference", "prefill", prefill, minimum=0)
     return (real(batch) - 1) / (real(output) - 1) * real(prefill)
 
 
@@ -138,6 +140,9 @@ def steady_step(
     """
     if prefill not in ("apart", "exclusive", "fused"):
         raise ValueError(f"steady_step: prefill={prefill!r} must be one of apart, exclusive, fused")
+    check_values("steady_step", 1, batch=batch, prompt=prompt)
+    check_values("steady_step", 2, output=output)
+    check_values("steady_step", 0, prefix=prefix)
     context = real(prompt) + real(output) / 2 if context is None else context
     decode = decode_time(deployment, batch, context, tokens)
     if prefill == "apart":
@@ -156,8 +161,8 @@ def request_rate(deployment: Deployment, batch: Value, prompt: Value, output: Va
     Each takes one prefill, which starts at once, and N_out - 1 steps of TPOT (Little's law). Of a whole cycle,
     B prefills and N_out - 1 decode steps, B requests come out.
     """
-    first = prefill_time(deployment, real(prompt) - real(prefix), prefix=prefix).total
     step = steady_step(deployment, batch, prompt, output, prefix=prefix).total
+    first = prefill_time(deployment, real(prompt) - real(prefix), prefix=prefix).total
     return real(batch) / (first + (real(output) - 1) * step)
 
 
@@ -184,7 +189,8 @@ def chunked_prefill_time(
         New tokens of each decoding request in a step.
     """
     check_value("chunked_prefill_time", "prompt", prompt)
-    check_value("chunked_prefill_time", "chunk", chunk)
+    check_values("chunked_prefill_time", 1, chunk=chunk)
+    check_values("chunked_prefill_time", 0, prefix=prefix)
     if is_symbolic(prompt, chunk):
         raise ValueError("chunked_prefill_time has no closed form: pass numbers, not symbols")
     prompt, chunk = real(prompt), real(chunk)

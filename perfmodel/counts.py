@@ -172,6 +172,7 @@ def touched_parameters(model: Model, tokens: Value, expert_tokens: Value | None 
     Parts
         Attention reads no weights of its own here: its projections are linear layers.
     """
+    check_value("touched_parameters", "tokens", tokens, minimum=0)
     touched = touched_experts(model, tokens if expert_tokens is None else expert_tokens)
     return Parts(
         linear=linear_parameters(model) - routed_parameters(model, model.experts),

@@ -9,7 +9,7 @@ from perfmodel._ops import Value, maximum, minimum, real, where
 from perfmodel.deployment import Deployment
 from perfmodel.hardware import Link
 from perfmodel.kvcache import kv_bytes_of_request, max_concurrency
-from perfmodel.quantity import check_value, computed
+from perfmodel.quantity import check_value, check_values, computed
 from perfmodel.queueing import md1_capacity
 from perfmodel.roofline import decode_time, prefill_time
 from perfmodel.slo import ROUNDING, largest_batch
@@ -68,8 +68,15 @@ def transfer_share(transfer: Value, prefill: Value, messages: Value = 1) -> Valu
     For engines that emit the first token on the decode side. Where the prefill side emits it, TTFT holds no transfer
     and the second token waits for it.
     """
+    check_value("transfer_share", "prefill", prefill)
     exposed = exposed_transfer_time(transfer, prefill, messages)
     return exposed / (real(prefill) + exposed)
+
+
+def _check(owner: str, batch: Value, output: Value, prefill: Value, decode_step: Value, transfer: Value) -> None:
+    check_values(owner, None, batch=batch, decode_step=decode_step)
+    check_values(owner, 2, output=output)
+    check_values(owner, 0, prefill=prefill, transfer=transfer)
 
 
 def request_time(batch: Value, output: Value, prefill: Value, decode_step: Value, transfer: Value = 0) -> Value:
@@ -89,8 +96,7 @@ def request_time(batch: Value, output: Value, prefill: Value, decode_step: Value
     transfer : float, array or symbol
         Seconds that a request's place in the decode batch waits for its KV cache; 0 if colocated.
     """
-    check_value("request_time", "batch", batch)
-    check_value("request_time", "output", output, minimum=2)
+    _check("request_time", batch, output, prefill, decode_step, transfer)
     return real(prefill) + ((real(output) - 1) * real(decode_step) + real(transfer)) / real(batch)
 
 
@@ -100,7 +106,7 @@ def prefill_per_decode(batch: Value, output: Value, prefill: Value, decode_step:
     A prefill instance starts 1/T_prefill requests a second. A decode instance ends B of them each time that a place
     comes free: after N_out - 1 steps, and the transfer before them. Arguments as in `request_time`.
     """
-    check_value("prefill_per_decode", "output", output, minimum=2)
+    _check("prefill_per_decode", batch, output, prefill, decode_step, transfer)
     return real(batch) * real(prefill) / ((real(output) - 1) * real(decode_step) + real(transfer))
 
 
@@ -114,8 +120,9 @@ def pool_rate(
     transfer: Value = 0,
 ) -> Value:
     """Requests a second of two pools of whole instances: the slower pool decides. Arguments as in `request_time`."""
-    check_value("pool_rate", "prefill_instances", prefill_instances)
-    check_value("pool_rate", "decode_instances", decode_instances)
+    check_values(
+        "pool_rate", None, prefill_instances=prefill_instances, decode_instances=decode_instances, prefill=prefill
+    )
     balance = prefill_per_decode(batch, output, prefill, decode_step, transfer)
     return minimum(real(prefill_instances), real(decode_instances) * balance) / real(prefill)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfmodel._ops import Value, real
 from perfmodel.deployment import Deployment
-from perfmodel.quantity import check_value
+from perfmodel.quantity import check_value, check_values
 from perfmodel.roofline import decode_time, prefill_time
 
 
@@ -20,6 +20,7 @@ class TokenCost:
 
     def request(self, prompt: Value, output: Value) -> Value:
         """What a request of `prompt` input and `output` output tokens costs."""
+        check_values("request", 0, prompt=prompt, output=output)
         return real(self.input) * real(prompt) + real(self.output) * real(output)
 
 

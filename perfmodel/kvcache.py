@@ -157,7 +157,7 @@ def kv_blocks(deployment: Deployment, block_size: int = BLOCK_SIZE, step_tokens:
 
 def kv_capacity_tokens(deployment: Deployment, block_size: int = BLOCK_SIZE, step_tokens: Value = STEP_TOKENS) -> Value:
     """Tokens of KV cache that one replica holds, in whole blocks."""
-    return kv_blocks(deployment, block_size, step_tokens) * block_size
+    return kv_blocks(deployment, block_size, step_tokens) * real(block_size)
 
 
 def max_concurrency(
@@ -169,6 +169,7 @@ def max_concurrency(
     """
     check_value("max_concurrency", "tokens", tokens, minimum=1)
     blocks = kv_blocks(deployment, block_size, step_tokens)
+    block_size = real(block_size)
     need = ceil(real(tokens) / block_size)
     window = deployment.model.window
     if window is not None:

@@ -196,7 +196,7 @@ def load_imbalance(chances: Any, ranks: int, redundant: int = 0, balanced: bool 
             idlest = np.argmin(np.where(taken < room, load, np.inf))
             load[idlest] += slot
             taken[idlest] += 1
-    return float(load.max() / load.mean())
+    return float(load.max() / load.mean()) if load.any() else 1.0
 
 
 def _check_ranks(owner: str, model: Model, ranks: Value) -> None:

@@ -9,12 +9,12 @@ from perfmodel.quantity import check_value
 def blocks_of(tokens: Value, block_size: int = BLOCK_SIZE) -> Value:
     """Whole blocks that a request of `tokens` cached tokens holds."""
     _check("blocks_of", tokens, block_size)
-    return ceil(real(tokens) / block_size)
+    return ceil(real(tokens) / real(block_size))
 
 
 def wasted_tokens(tokens: Value, block_size: int = BLOCK_SIZE) -> Value:
     """Places that stay empty in the last block of a request of `tokens` cached tokens."""
-    return blocks_of(tokens, block_size) * block_size - real(tokens)
+    return blocks_of(tokens, block_size) * real(block_size) - real(tokens)
 
 
 def expected_waste(block_size: Value = BLOCK_SIZE) -> Value:

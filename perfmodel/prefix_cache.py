@@ -6,7 +6,7 @@ from perfmodel._ops import Value, floor, minimum, real
 from perfmodel.batching import request_rate
 from perfmodel.deployment import Deployment
 from perfmodel.kvcache import BLOCK_SIZE
-from perfmodel.quantity import check_value
+from perfmodel.quantity import check_value, check_values
 from perfmodel.roofline import prefill_time
 
 
@@ -28,7 +28,8 @@ def hit_tokens(prompt: Value, shared: Value, block_size: int = BLOCK_SIZE) -> Va
     check_value("hit_tokens", "prompt", prompt, minimum=1)
     check_value("hit_tokens", "shared", shared, minimum=0)
     check_value("hit_tokens", "block_size", block_size, minimum=1, whole=True)
-    return floor(minimum(real(shared), real(prompt) - 1) / block_size) * block_size
+    block = real(block_size)
+    return floor(minimum(real(shared), real(prompt) - 1) / block) * block
 
 
 def hit_rate(prompts: Value, shared: Value, block_size: int = BLOCK_SIZE) -> Value:
@@ -40,6 +41,7 @@ def hit_rate(prompts: Value, shared: Value, block_size: int = BLOCK_SIZE) -> Val
         Prompt tokens of each request, and its leading tokens that are cached; numbers.
     """
     prompts, hits = np.broadcast_arrays(real(prompts), hit_tokens(prompts, shared, block_size))
+    check_value("hit_rate", "requests", hits.size)
     return np.sum(hits) / np.sum(prompts)
 
 
@@ -67,6 +69,8 @@ def conversation_hit_rate(
         Tokens of a system prompt in front, which the first turn computes.
     """
     check_value("conversation_hit_rate", "turns", turns, minimum=1, whole=True)
+    check_values("conversation_hit_rate", 1, question=question, answer=answer)
+    check_values("conversation_hit_rate", 0, system=system)
     hits: Value = 0
     sent: Value = 0
     for turn in range(int(turns)):
@@ -81,8 +85,8 @@ def conversation_hit_rate(
 def saved_prefill_time(deployment: Deployment, prompt: Value, hit: Value) -> Value:
     """Seconds by which `hit` cached tokens shorten a prefill; what is left still attends to them and reads them."""
     check_value("saved_prefill_time", "hit", hit, minimum=0)
-    rest = prefill_time(deployment, real(prompt) - real(hit), prefix=hit)
-    return prefill_time(deployment, prompt).total - rest.total
+    whole = prefill_time(deployment, prompt)
+    return whole.total - prefill_time(deployment, real(prompt) - real(hit), prefix=hit).total
 
 
 def prefix_speedup(deployment: Deployment, batch: Value, prompt: Value, output: Value, hit: Value) -> Value:

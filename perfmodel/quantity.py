@@ -121,6 +121,12 @@ def check_value(
         refuse("must be a whole number")
 
 
+def check_values(owner: str, minimum: float | None, **values: Value) -> None:
+    """`check_value` for several values with one minimum, each under its name."""
+    for name, value in values.items():
+        check_value(owner, name, value, minimum=minimum)
+
+
 def within_reach(value: float) -> bool:
     """Whether a number that people wrote is 0, or of a size at which products of several do not overflow."""
     return not (0 < abs(value) < 1e-30 or 1e30 < abs(value) < np.inf)

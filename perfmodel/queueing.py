@@ -140,6 +140,8 @@ def _capacity(within: Callable[[Value], Value], service: Value, servers: Value, 
     """Halve the interval between an idle and a saturated queue: the share that complies falls with the rate."""
     _refuse_symbols("capacity of a queue", service, servers, wait)
     check_value("capacity of a queue", "service", service)
+    check_value("capacity of a queue", "servers", servers, minimum=1, whole=True)
+    check_value("capacity of a queue", "wait", wait, minimum=-np.inf)
     check_value("capacity of a queue", "share", share, maximum=1)
     low, high = 0 / real(service), real(servers) / real(service)
     for _ in range(HALVINGS):

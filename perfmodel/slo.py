@@ -10,7 +10,7 @@ from perfmodel._ops import Value, floor, is_symbolic, maximum, minimum, real, wh
 from perfmodel.batching import mixed_time, request_rate, steady_step
 from perfmodel.deployment import Deployment
 from perfmodel.kvcache import max_concurrency
-from perfmodel.quantity import check_value
+from perfmodel.quantity import check_value, check_values
 from perfmodel.queueing import md1_capacity
 from perfmodel.roofline import StepTime, prefill_time
 
@@ -126,7 +126,9 @@ def largest_batch(
     allowed = []
     for choice in product(*lines):
         slope = sum(last - first for first, last in choice) / FAR
-        allowed.append(1 + (real(limit) * ROUNDING - sum(first for first, _ in choice)) / slope)
+        spare = real(limit) * ROUNDING - sum(first for first, _ in choice)
+        flat = False if is_symbolic(slope, spare) else slope <= 0 * slope  # then any batch takes as long
+        allowed.append(where(flat, np.inf * spare / real(limit), 1 + spare / where(flat, real(limit), slope)))
     return maximum(floor(minimum(*allowed)), 0)
 
 
@@ -232,15 +234,17 @@ def goodput(
     mean in a real server, and an arrival meets a step under way: the scheduler laboratory has both. Numbers
     and arrays, no symbols.
     """
+    batch = batch_limits(deployment, prompt, output, ttft_limit, tpot_limit).batch
     first = prefill_time(deployment, prompt).total
     stage = first / deployment.pipeline_parallel  # after which the next prefill may follow
     arrivals = md1_capacity(stage, real(ttft_limit) * ROUNDING - first, share)
-    batch = batch_limits(deployment, prompt, output, ttft_limit, tpot_limit).batch
     turnover = where(batch > 0, request_rate(deployment, maximum(batch, 1), prompt, output), 0)
     return deployment.data_parallel * minimum(arrivals, turnover)
 
 
 def attainment(ttft: Value, tpot: Value, ttft_limit: Value, tpot_limit: Value) -> Value:
     """Share of finished requests, given the two times of each, that keep both limits."""
-    kept = (np.asarray(ttft) <= ttft_limit) & (np.asarray(tpot) <= tpot_limit)
+    check_values("attainment", 0, ttft=ttft, tpot=tpot, ttft_limit=ttft_limit, tpot_limit=tpot_limit)
+    kept = (np.asarray(ttft) <= real(ttft_limit)) & (np.asarray(tpot) <= real(tpot_limit))
+    check_value("attainment", "requests", kept.size)
     return np.mean(kept)

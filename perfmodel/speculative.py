@@ -130,6 +130,7 @@ def relative_draft_cost(
     draft_tokens : float, array or symbol
         gamma, at least 1.
     """
+    check_value("relative_draft_cost", "context", context, minimum=0)
     check_value("relative_draft_cost", "draft_tokens", draft_tokens, minimum=1)
     mean_context = real(context) + (real(draft_tokens) - 1) / 2
     return decode_time(draft, batch, mean_context).total / decode_time(target, batch, context).total

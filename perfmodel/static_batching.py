@@ -20,7 +20,7 @@ def expected_longest(lengths: Value, batch: Value, weights: Value | None = None)
     weights : array, optional
         How often each length occurs, in any unit; equally often by default.
     """
-    check_value("expected_longest", "batch", batch)
+    check_value("expected_longest", "batch", batch, minimum=1)
     values, shares = _distribution(lengths, weights)
     below, batch = [0, *np.cumsum(shares).tolist()[:-1], 1], real(batch)  # P(length < x), and 1
     return sum(x * (upto**batch - less**batch) for x, less, upto in zip(values, below, below[1:], strict=False))

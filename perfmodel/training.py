@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from perfmodel._ops import Value, real, where
 from perfmodel.counts import prefill_flops
 from perfmodel.model import Model
-from perfmodel.quantity import check_value, shown
+from perfmodel.quantity import check_value, check_values, shown
 
 RECOMPUTE = ("none", "selective", "full")
 
@@ -57,6 +57,8 @@ def training_memory(
     check_value("training_memory", "parameters", parameters)
     check_value("training_memory", "stage", stage, minimum=0, maximum=3, whole=True)
     check_value("training_memory", "replicas", replicas, minimum=1)
+    check_values("training_memory", 0, activations=activations, weight_bytes=weight_bytes)
+    check_values("training_memory", 0, gradient_bytes=gradient_bytes, optimizer_bytes=optimizer_bytes)
     own = real(parameters) / real(replicas)
     return TrainingMemory(
         weights=real(weight_bytes) * where(stage >= 3, own, real(parameters)),

@@ -221,6 +221,24 @@ LENGTHS = {
     "output": lambda bad: pm.prefill_interference(64, bad, 0.1),
     "tokens": lambda bad: pm.max_concurrency(examples.served(), bad),
     "block_size": lambda bad: pm.kv_blocks(examples.served(), block_size=bad),
+    "batch of an interference": lambda bad: pm.prefill_interference(bad, 256, 0.1),
+    "batch of a steady step": lambda bad: pm.steady_step(examples.served(), bad, 1024, 256, "apart"),
+    "prompt of a steady step": lambda bad: pm.steady_step(examples.served(), 8, bad, 256, "apart", context=9),
+    "output of a steady step": lambda bad: pm.steady_step(examples.served(), 8, 1024, bad, "apart", context=9),
+    "prompt of a rate": lambda bad: pm.request_rate(examples.served(), 8, bad, 256),
+    "output of a rate": lambda bad: pm.request_rate(examples.served(), 8, 1024, bad),
+    "chunk": lambda bad: pm.chunked_prefill_time(examples.served(), 1024, bad),
+    "batch of the longest": lambda bad: pm.expected_longest([10, 20], bad),
+    "prefill of a share": lambda bad: pm.transfer_share(0.1, bad),
+    "batch of a request's time": lambda bad: pm.request_time(bad, 256, 0.1, 0.02),
+    "decode_step of a request": lambda bad: pm.request_time(8, 256, 0.1, bad),
+    "batch of a balance": lambda bad: pm.prefill_per_decode(bad, 256, 0.1, 0.02),
+    "decode_step of a balance": lambda bad: pm.prefill_per_decode(8, 256, 0.1, bad),
+    "prefill of pools": lambda bad: pm.pool_rate(1, 1, 8, 256, bad, 0.02),
+    "question": lambda bad: pm.conversation_hit_rate(3, bad, 20),
+    "answer": lambda bad: pm.conversation_hit_rate(3, 20, bad),
+    "servers": lambda bad: pm.mmc_capacity(1, bad, 1),
+    "ttft_limit": lambda bad: pm.goodput(examples.served(), 1024, 256, bad, 0.05),
 }
 
 
@@ -250,6 +268,25 @@ MAY_BE_ZERO = {
     "tpot": lambda n: pm.end_to_end(0.1, n, 8),
     "ttft": lambda n: pm.end_to_end(n, 0.1, 8),
     "work": lambda n: pm.overlapped(n, 1),
+    "prefill of an interference": lambda n: pm.prefill_interference(64, 256, n),
+    "prefix of a steady step": lambda n: pm.steady_step(examples.served(), 8, 1024, 256, "apart", prefix=n),
+    "prefix of chunks": lambda n: pm.chunked_prefill_time(examples.served(), 64, 16, prefix=n),
+    "context of a draft": lambda n: pm.relative_draft_cost(examples.served(), examples.served(), 1, n),
+    "tokens of a step": lambda n: pm.touched_parameters(examples.LATENT, n, 4),
+    "prefill of a request": lambda n: pm.request_time(8, 256, n, 0.02),
+    "transfer of a request": lambda n: pm.request_time(8, 256, 0.1, 0.02, n),
+    "transfer of a balance": lambda n: pm.prefill_per_decode(8, 256, 0.1, 0.02, n),
+    "system": lambda n: pm.conversation_hit_rate(3, 20, 20, n),
+    "prompt of a bill": lambda n: pm.TokenCost(1, 2).request(n, 1),
+    "output of a bill": lambda n: pm.TokenCost(1, 2).request(1, n),
+    "activations": lambda n: pm.training_memory(1e9, n),
+    "weight_bytes": lambda n: pm.training_memory(1e9, weight_bytes=n),
+    "gradient_bytes": lambda n: pm.training_memory(1e9, gradient_bytes=n),
+    "optimizer_bytes": lambda n: pm.training_memory(1e9, optimizer_bytes=n),
+    "ttft of requests": lambda n: pm.attainment(n, 1, 1, 1),
+    "tpot of requests": lambda n: pm.attainment(1, n, 1, 1),
+    "ttft_limit of requests": lambda n: pm.attainment(1, 1, n, 1),
+    "tpot_limit of requests": lambda n: pm.attainment(1, 1, 1, n),
 }
 
 
@@ -258,6 +295,15 @@ MAY_BE_ZERO = {
 def test_what_may_be_nothing_may_not_be_negative(name, bad):
     MAY_BE_ZERO[name](0)
     refused(lambda: MAY_BE_ZERO[name](bad), name.split()[0] + "=", "must be at least 0")
+
+
+def test_shares_of_nothing():
+    refused(lambda: pm.transfer_share(0, 0), "transfer_share: prefill=0 must be above 0")
+    refused(lambda: pm.hit_rate([], 0), "hit_rate: requests=0 must be above 0")
+    refused(lambda: pm.attainment([], [], 1, 1), "attainment: requests=0 must be above 0")
+    refused(lambda: pm.md1_capacity(1, "2"), "wait='2' is not a number")
+    refused(lambda: pm.mmc_capacity(1, 2, math.nan), "wait=nan must be")
+    assert pm.load_imbalance([0, 0, 0, 0], 2) == 1  # where nobody goes there is no queue
 
 
 @pytest.mark.parametrize(
