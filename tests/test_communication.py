@@ -361,6 +361,22 @@ def test_crossovers_of_context_parallelism():
     assert step.memory.attention == pytest.approx(step.memory.linear)
 
 
+def test_crossovers_of_a_pipeline():
+    """A stage works on a quarter of the batch: 140 GB of weights against 327,680 bytes of cache a token, 16 requests.
+
+    As many requests take as long in arithmetic as in reads where 140e9 / 3.35e12 + b s k / 3.35e12 is
+    b (140e9 + 4 x 64 x 128 x 80 s) / 742e12.
+    """
+    deep = replace(examples.SOURCE, pipeline_parallel=4)
+    assert pm.kv_equals_weights(deep, 64) == pytest.approx(140e9 / (327_680 * 16))
+    step = pm.decode_time(deep, 64, pm.kv_equals_weights(deep, 64))
+    assert step.memory.attention == pytest.approx(step.memory.linear)
+    gain = (140e9 + 4 * 64 * 128 * 80 * 100) / 742e12 - 100 * 327_680 / 3.35e12
+    assert pm.totals_ridge_batch(deep, 100) == pytest.approx(4 * 140e9 / 3.35e12 / gain)
+    step = pm.decode_time(deep, pm.totals_ridge_batch(deep, 100), 100)
+    assert step.compute.total == pytest.approx(step.memory.total)
+
+
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 100))
 def test_messages_behind_work(work, messages, parts):
     """Micro-batches in a row: while one works the one before sends."""

@@ -131,6 +131,7 @@ def test_missing_and_null_keys_mean_what_they_mean_in_transformers():
             (512, 1),
         ),
         (GPT_OSS, {}, (128, 12)),
+        (GPT_OSS, {"sliding_window": ABSENT}, (128, 12)),  # what GptOssConfig has without it
         (GPT_OSS, {"layer_types": ABSENT, "num_hidden_layers": 7}, (128, 4)),  # the first, and every second
         (GPT_OSS, {"layer_types": ["full_attention"] * 24}, None),
         (LLAMA, {}, None),
