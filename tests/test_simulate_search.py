@@ -186,6 +186,25 @@ def test_killed_workers_change_nothing(where, tmp_path, request, rows):
         executor.shutdown()
 
 
+class Forgets(Processes):
+    """The first that is submitted is lost, as it may be while a pool breaks."""
+
+    broken = True
+    forgot = False
+
+    def submit(self, *given, **named):
+        if self.forgot:
+            return super().submit(*given, **named)
+        self.forgot = True
+        return Future()
+
+
+def test_what_a_breaking_pool_forgets_is_served_again(rows):
+    with Forgets(1) as executor:
+        assert text(sweep(POINTS[:1], executor)) == text(rows[:1])
+    assert executor.forgot
+
+
 def test_a_worker_that_always_dies_ends_in_one_line(tmp_path, rows):
     killer = replace(POINT, requests=partial(dies, str(tmp_path / "marker"), inf), rate=9)
     done = {}

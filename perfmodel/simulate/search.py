@@ -11,22 +11,19 @@ Processes start afresh: a script calls these below ``if __name__ == "__main__":`
 On machines of one kind, the executor, the number of its workers and the order in which they end change no bit of a row.
 """
 
-import multiprocessing
-import os
-import signal
-import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import inf, isinf, log2
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from perfmodel.deployment import Deployment
 from perfmodel.quantity import shown
 from perfmodel.simulate.cluster import DecodePool, simulate
+from perfmodel.simulate.processes import Processes
 from perfmodel.simulate.requests import MOST_SECONDS, Requests, scalar
 from perfmodel.simulate.settings import V1, Settings
 from perfmodel.terminal import Progress, one_line
@@ -83,42 +80,6 @@ class Stopped(KeyboardInterrupt):
         self.done = done
 
 
-class Processes(Executor):
-    """So many processes, by default one for each core. They start when first needed, and anew when one has died."""
-
-    def __init__(self, workers: int | None = None) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        workers = min(cores, 61) if workers is None else workers  # Windows waits for no more
-        self.workers = int(scalar("Processes", "workers", workers, minimum=1, maximum=1000, whole=True))
-        self._pool: ProcessPoolExecutor | None = None
-
-    def submit(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """As any executor does."""
-        try:
-            if self._pool is not None:
-                return self._pool.submit(function, *args, **named)
-        except BrokenExecutor:
-            self.shutdown()
-        # Not forked: the copy of a process that has threads, such as a notebook's, may hang.
-        self._pool = ProcessPoolExecutor(self.workers, multiprocessing.get_context("spawn"), _begin)
-        return self._pool.submit(function, *args, **named)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes: when they have done what was submitted or, with `cancel_futures`, now."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            for process in list((pool._processes or {}).values()) if cancel_futures else []:
-                process.kill()
-            pool.shutdown(wait, cancel_futures=cancel_futures)
-
-
-def _begin() -> None:
-    """In a new process: Ctrl-C is its parent's business, and it ends with its parent, however that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent: Any = multiprocessing.parent_process()
-    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-
-
 def sweep(
     points: Iterable[Point], executor: Executor | None = None, *, done: Rows | None = None, progress: bool = False
 ) -> list[Row]:
@@ -157,7 +118,14 @@ def sweep(
                     flying[future := pool.submit(_served, point, tries[point])] = point
                     future.add_done_callback(ended.put)
                     continue
-                point = flying.pop(future := ended.get())
+                try:
+                    future = ended.get(timeout=1)
+                except Empty:
+                    # What is submitted while a pool breaks is sometimes forgotten: nobody would ever end it.
+                    for forgotten in flying if isinstance(pool, Processes) and pool.broken else ():
+                        forgotten.cancel()
+                    continue
+                point = flying.pop(future)
                 if lost := CancelledError("cancelled") if future.cancelled() else future.exception():
                     tries[point] += 1
                     if tries[point] == TRIES:
