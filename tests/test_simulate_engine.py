@@ -218,3 +218,18 @@ def test_the_azure_code_trace_both_ways():
     assert fast.finished.sum() == 8819
     for name in COLUMNS:
         assert getattr(fast, name).tobytes() == getattr(plain, name).tobytes()
+
+
+@pytest.mark.skipif("PERFMODEL_TRACES" not in os.environ, reason="PERFMODEL_TRACES names no folder with the traces")
+def test_the_mooncake_trace_hits_what_is_published():
+    """37.3 % of prompt tokens and 38.2 % of full blocks under V1's rule; a finite cache finds less, the more it is."""
+    requests, _ = traces.read(Path(os.environ["PERFMODEL_TRACES"]) / "mooncake_conversation_trace.jsonl", "mooncake")
+    deployment = pm.Deployment(data.model("llama-3.1-70b"), H100, link=H100.link, tensor_parallel=4)
+    found = [
+        simulate(requests, deployment, Settings(block_size=512, num_blocks=blocks)).summary()
+        for blocks in (2000, 8000, 32_000, inf)
+    ]
+    assert found[-1]["prefix_hit_tokens"] == pytest.approx(0.373, abs=0.0005)
+    assert found[-1]["prefix_hit_blocks"] == pytest.approx(0.382, abs=0.0005)
+    shares = [one["prefix_hit_tokens"] for one in found]
+    assert shares == sorted(shares)
