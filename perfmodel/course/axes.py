@@ -39,7 +39,7 @@ def written(value: str, unit: str, form: str = "~s", *, bare: bool = False) -> s
     if prefixed(unit):
         return f"replace(format({value}, '{form}'), regexp('([a-zA-Zµ]?)$'), '{THIN}$1{'' if bare else unit}')"
     tail = f" + '{THIN}{unit}'" if unit and not bare else ""
-    return f"(abs({value}) < 1e5 ? format({value}, ',{form.replace('s', 'r')}') : format({value}, '{form}')){tail}"
+    return f"(abs({value}) < 1e6 ? format({value}, ',{form.replace('s', 'r')}') : format({value}, '{form}')){tail}"
 
 
 def axis(title: str, unit: str, ticks: Sequence[float] | None = None, *, moving_log: bool = False) -> alt.Axis:
