@@ -26,7 +26,8 @@ test: ## check everything: style, types, package, book, browser
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/pytest --cov
+	$(BIN)/python tools/book.py $(if $(filter true,$(CI)),--fresh,--full)
+	$(BIN)/pytest --cov --numprocesses auto --dist worksteal
 
 lab: ## open the chapters in JupyterLab
 	@$(ENV) lab

@@ -2,6 +2,7 @@
 
 import json
 import os
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -158,7 +159,7 @@ tokens = st.integers(1, 1_000_000)
 
 CONFIGS = Path(__file__).parent / "data" / "configs"
 LLAMA = json.loads((CONFIGS / "meta-llama--Meta-Llama-3.1-8B.json").read_text(encoding="utf-8"))
-ABSENT = object()
+ABSENT = Enum("Setting", "ABSENT").ABSENT  # says its name in the title of a test
 
 
 def config(base=LLAMA, **changes):
